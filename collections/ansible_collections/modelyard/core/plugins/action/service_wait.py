@@ -1,0 +1,60 @@
+"""Action: wait until every instance of a service answers, and show what the engines are doing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible_collections.modelyard.core.plugins.plugin_utils import call
+from ansible_collections.modelyard.core.plugins.plugin_utils.plain import plain
+
+display = Display()
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]
+    """Arguments: home, service, indexes, timeout_s (from the start of each engine)."""
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Ends at once when an engine has ended: the deciding lines and the log's place, and not a time-out."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        args = plain(self._task.args)
+        timeout_s = float(args.pop("timeout_s"))
+        service = args["service"]
+        result["changed"] = False
+        if self._task.check_mode:
+            result["skipped"] = True
+            return result
+        known: dict[str, str] = {}
+        while True:
+            answer = call.module(self, "service_wait", {**args, "known": known}, task_vars or {})
+            seen = answer["instances"]
+            for index, one in seen.items():
+                if known.get(index) != one["words"]:
+                    display.display(f"  [{one['elapsed_s']:4.0f} s] {service}/{index}: {one['words']}")
+                    known[index] = one["words"]
+            ended = {i: s for i, s in seen.items() if s["ended"]}
+            if ended:
+                result.update(failed=True, reason="died_at_start", msg=_death(service, ended), instances=seen)
+                return result
+            if all(s["ready"] for s in seen.values()):
+                result["instances"] = seen
+                return result
+            late = {i: s for i, s in seen.items() if not s["ready"] and s["elapsed_s"] > timeout_s}
+            if late:
+                result.update(failed=True, reason="not_ready", msg=_late(service, late, timeout_s), instances=seen)
+                return result
+
+
+def _death(service: str, ended: dict[str, Any]) -> str:
+    lines = []
+    for index, one in ended.items():
+        lines += [f"{service}/{index} {one['words']} after {one['elapsed_s']:.0f} s, before it was ready. Its log says:"]
+        lines += [f"    {line[:400]}" for line in one["deciding"]]
+        lines += [f"  whole log: {one['log']}"]
+    return "\n".join(lines)
+
+
+def _late(service: str, late: dict[str, Any], timeout_s: float) -> str:
+    lines = [f"{service}/{i} is not ready after {timeout_s:.0f} s; it is still {s['words']}. Log: {s['log']}" for i, s in late.items()]
+    return "\n".join([*lines, "Raise ready_timeout_s of the service if it only needs longer."])

@@ -1,0 +1,94 @@
+"""What an engine's log says: how far a start is, and which lines decide why it died. Pure functions over text.
+
+First form; the whole triage has its own place. Matched are the stable parts of the lines, from the sources of vLLM
+0.8 to 0.33 and from real logs of 0.32.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import List, NamedTuple, Optional, Pattern, Tuple
+
+
+class Phase(NamedTuple):
+    """One step of a start, in the order in which they come."""
+
+    id: str
+    label: str
+    sign: Optional[Pattern[str]]
+
+
+PHASES: Tuple[Phase, ...] = (
+    Phase("launching", "loading Python packages", None),
+    Phase("configuring", "reading the model's configuration", re.compile(r"non-default args|Resolved architecture")),
+    Phase("engine", "starting the engine and its workers", re.compile(r"Initializing a V1 LLM engine|Waiting for \d+ (local|remote)")),
+    Phase("loading", "loading weights", re.compile(r"Starting to load model")),
+    Phase("loaded", "weights loaded", re.compile(r"Loading weights took|Model loading took")),
+    Phase("cache", "KV cache laid out, warming up", re.compile(r"KV cache size|# (GPU|CPU) blocks|Available KV cache memory")),
+    Phase("graphs", "compiling and capturing graphs", re.compile(r"Capturing CUDA graph|torch\.compile takes|Compiling a graph")),
+    Phase("serving", "engine ready, opening the port", re.compile(r"init engine .*took|Starting vLLM (API )?server")),
+)
+PERCENT = re.compile(r"(?:checkpoint shards|Capturing CUDA graph[^:]*):\s+(\d+)%")
+KV_TOKENS = re.compile(r"KV cache size: ([\d,]+) tokens")
+
+#: vLLM's own prefixes: "(EngineCore pid=12) ERROR 11-29 17:00:00 [core.py:10] text".
+PREFIX = re.compile(r"^(?:\([^)]*pid=\d+\)\s*)?(?:(?:ERROR|WARNING|INFO|DEBUG)\s+\d\d-\d\d \d\d:\d\d:\d\d \[[^\]]*\]\s?)?")
+ERROR_LINE = re.compile(
+    r"(?:^|\s)(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b(?::|$)"
+    r"|^vllm serve: error: |error: argument |^/.*: (?:No such file or directory|cannot execute|Permission denied|Is a directory)"
+    r"|^keeper: |died unexpectedly|Segmentation fault|^Killed$|: not found$|command not found"
+)
+#: Consequences: shown only when nothing better is there.
+SYMPTOM = re.compile(
+    r"Engine core initialization failed|EngineDeadError|EngineCore encountered (?:a fatal|an) |Failed core proc|died unexpectedly"
+    r"|See root cause above|Executor failed|SystemExit|KeyboardInterrupt|WorkerProc (?:initialization failed|hit an exception)"
+    r"|cancelled|CancelledError"
+)
+#: A running engine that logs one of these is not to be trusted further, whatever it answers.
+FATAL = re.compile(
+    r"EngineDeadError|EngineCore encountered (?:a fatal|an) |died unexpectedly|RPC call to \w+ timed out"
+    r"|No available shared memory broadcast block|Executor failed"
+)
+LINES_KEPT = 8
+
+
+def progress(text: str) -> Tuple[str, str]:
+    """(phase id, words for people) of a starting engine."""
+    reached = PHASES[0]
+    for phase in PHASES[1:]:
+        if phase.sign and phase.sign.search(text):
+            reached = phase
+    label = reached.label
+    percents = PERCENT.findall(text)
+    if reached.id in ("loading", "graphs") and percents:
+        label += f", {percents[-1]} %"
+    tokens = KV_TOKENS.search(text)
+    if reached.id == "cache" and tokens:
+        label = f"KV cache for {tokens.group(1)} tokens laid out, warming up"
+    return reached.id, label
+
+
+def bare(line: str) -> str:
+    """A log line without vLLM's prefixes."""
+    return PREFIX.sub("", line).rstrip()
+
+
+def deciding_lines(text: str) -> List[str]:
+    """The lines that say why a start failed: first causes, then (only without any) symptoms, then the last lines."""
+    causes: List[str] = []
+    symptoms: List[str] = []
+    for line in text.splitlines():
+        content = bare(line)
+        if not ERROR_LINE.search(content):
+            continue
+        into = symptoms if SYMPTOM.search(content) else causes
+        if content.strip() not in into:
+            into.append(content.strip())
+    if causes or symptoms:
+        return (causes or symptoms)[:LINES_KEPT]
+    return [line for line in text.splitlines() if line.strip()][-LINES_KEPT:]
+
+
+def fatal_lines(text: str) -> List[str]:
+    """Lines of a running engine's log after which no answer of it counts."""
+    return [bare(line) for line in text.splitlines() if FATAL.search(line)][:LINES_KEPT]

@@ -1,0 +1,119 @@
+"""Reading the inventory's wish: unknown names with the nearest right one, and what a type check cannot see. Pure functions."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Any, Dict, Iterable, List, Mapping
+
+from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
+
+NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+TOO_GENERAL = {"vllm", "engine", "server", "service", "llm", "model"}
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`; did you mean max_model_len?` or, when nothing is near, an empty string."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def unknown_variables(names: Iterable[str], known: Iterable[str], prefix: str) -> List[Dict[str, str]]:
+    """Variables with the project's prefix that nothing reads."""
+    known = set(known)
+    return [
+        finding(
+            "IN-VARIABLE-UNKNOWN",
+            name,
+            f"the variable {name} is not read by anything{nearest(name, known)}",
+            "correct its name or remove it; ansible-inventory --host HOST shows where it comes from",
+        )
+        for name in sorted(names)
+        if name.startswith(prefix) and name not in known
+    ]
+
+
+def unknown_keys(value: Any, spec: Mapping[str, Any], where: str) -> List[Dict[str, str]]:
+    """Keys that the argument spec does not know, at every depth; `spec` is one option's entry."""
+    options = spec.get("options")
+    if not options:
+        return []
+    found: List[Dict[str, str]] = []
+    if isinstance(value, list):
+        for number, item in enumerate(value):
+            name = item.get("name", number) if isinstance(item, Mapping) else number
+            found += unknown_keys(item, spec, f"{where}[{name}]")
+        return found
+    if not isinstance(value, Mapping):
+        return []
+    for key in value:
+        if key in options:
+            found += unknown_keys(value[key], options[key], f"{where}.{key}")
+        else:
+            found.append(
+                finding(
+                    "IN-KEY-UNKNOWN",
+                    f"{where}.{key}",
+                    f"{key} is not a key that is known there{nearest(str(key), options)}",
+                    f"known there: {', '.join(sorted(options))}",
+                )
+            )
+    return found
+
+
+def instance_ports(service: Mapping[str, Any]) -> List[int]:
+    """The port of each instance: base_port and the ones after it."""
+    base = int(service["listen"]["base_port"])
+    return [base + i for i in range(int(service["topology"]["replicas"]))]
+
+
+def meaning(services: List[Dict[str, Any]]) -> List[Dict[str, str]]:
+    """What types cannot tell: names that say nothing, names and ports used twice, numbers out of range."""
+    found: List[Dict[str, str]] = []
+    names: Dict[str, int] = {}
+    ports: Dict[int, str] = {}
+    for service in services:
+        name = service["name"]
+        where = f"modelyard_services[{name}]"
+        names[name] = names.get(name, 0) + 1
+        if not NAME.fullmatch(name) or name in TOO_GENERAL:
+            found.append(
+                finding(
+                    "IN-NAME",
+                    f"{where}.name",
+                    f"{name!r} is no name for a service: it names folders and sessions and should say what runs",
+                    "use small letters, digits, dots and hyphens, for example qwen3-14b-32k",
+                )
+            )
+        for key in ("replicas", "tensor_parallel_size"):
+            if service["topology"][key] < 1:
+                found.append(
+                    finding("IN-VALUE", f"{where}.topology.{key}", f"{service['topology'][key]} is below 1", "set at least 1")
+                )
+        for port in instance_ports(service):
+            if not 1 <= port <= 65535:
+                found.append(
+                    finding("IN-VALUE", f"{where}.listen.base_port", f"there is no port {port}", "choose ports from 1 to 65535")
+                )
+            elif port in ports:
+                found.append(
+                    finding(
+                        "IN-PORT-TWICE",
+                        f"{where}.listen.base_port",
+                        f"port {port} is wanted by {ports[port]} and by {name}",
+                        "give each service a base_port of its own, with one port per replica after it",
+                    )
+                )
+            else:
+                ports[port] = name
+    for name, times in names.items():
+        if times > 1:
+            found.append(
+                finding(
+                    "IN-NAME-TWICE",
+                    "modelyard_services",
+                    f"{times} services are called {name}",
+                    "give each service of a host its own name",
+                )
+            )
+    return found

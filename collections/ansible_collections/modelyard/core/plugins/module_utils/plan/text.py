@@ -1,0 +1,94 @@
+"""What people read: the plan, refusals, differences and the summary, as plain text. Pure functions."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Sequence
+
+from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import count, ordered
+
+
+def table(rows: Sequence[Sequence[Any]], indent: str = "  ") -> List[str]:
+    """Rows as aligned columns; the first row is the heading."""
+    words = [[str(cell) for cell in row] for row in rows]
+    widths = [max(len(row[i]) for row in words) for i in range(len(words[0]))]
+    return [(indent + "  ".join(cell.ljust(w) for cell, w in zip(row, widths))).rstrip() for row in words]
+
+
+def findings(found: Sequence[Dict[str, str]]) -> List[str]:
+    """Each finding in three lines: what, where, what to do."""
+    lines = []
+    for item in ordered(found):
+        lines += [
+            f"  {item['severity']}  {item['id']}  {item['where']}",
+            f"      {item['what']}",
+            f"      -> {item['do']}",
+        ]
+    return lines
+
+
+def refusal(subject: str, found: Sequence[Dict[str, str]], touched: str = "Nothing was changed.") -> str:
+    """The text of a refused run: every finding, and what was touched so far."""
+    return "\n".join(
+        [f"{subject} was refused: {count(found)}.", *findings(found), f"{touched} Each id is explained in docs/checks.md."]
+    )
+
+
+def plan(plan: Mapping[str, Any]) -> str:
+    """The plan of one host."""
+    lines = [f"Plan for {plan['host']}"]
+    rows: List[Sequence[Any]] = [("service", "action", "instance", "cards", "port", "engine", "memory")]
+    for service in plan["services"]:
+        for instance in service["instances"]:
+            ranks = " | ".join(",".join(map(str, rank)) for rank in instance["cards"])
+            rows.append(
+                (
+                    service["name"],
+                    service["action"],
+                    instance["index"],
+                    ranks or "-",
+                    instance["port"],
+                    f"vLLM {service['runtime']['vllm_release']}, TP={service['topology']['tensor_parallel_size']}",
+                    f"~{service['memory_mib'] // len(service['instances'])} MiB",
+                )
+            )
+    lines += table(rows) if len(rows) > 1 else ["  no services: modelyard_services is empty for this host"]
+    for runtime in plan["runtimes"]:
+        lines.append(f"  runtime {runtime['path']} ({'there' if runtime['present'] else 'to be made'})")
+    for service in plan["services"]:
+        lines.append(f"  model   {service['model']['path']} ({'there' if service['model']['fingerprint'] else 'to be made'})")
+        lines += [f"  change  {service['name']}: {line}" for line in service["differences"]]
+    if plan["findings"]:
+        lines += [f"Findings: {count(plan['findings'])}", *findings(plan["findings"])]
+    return "\n".join(lines)
+
+
+def acceptance(steps: Sequence[Mapping[str, Any]]) -> List[str]:
+    """The acceptance ladder as a table."""
+    rows: List[Sequence[Any]] = [("step", "instance", "verdict", "seconds", "what was seen")]
+    for step in steps:
+        rows.append((step["id"], step["instance"], "pass" if step["passed"] else "FAIL", f"{step['seconds']:.2f}", step["detail"]))
+    return table(rows)
+
+
+def summary(plan: Mapping[str, Any], results: Mapping[str, Sequence[Mapping[str, Any]]], home: str) -> str:
+    """What runs where, the acceptance, a line to try it, how to stop it, where the logs are."""
+    lines: List[str] = []
+    for service in plan["services"]:
+        base = f"{home}/services/{service['name']}"
+        urls = [f"http://{service['listen']['host']}:{i['port']}" for i in service["instances"]]
+        lines += [f"{service['name']} serves {service['model']['id']} on {plan['host']}: {', '.join(urls)}"]
+        if results.get(service["name"]):
+            lines += ["Acceptance", *acceptance(results[service["name"]])]
+        else:
+            lines += ["Acceptance: passed earlier, by these very processes (playbooks/acceptance.yml runs it again)"]
+        key = f" -H \"Authorization: Bearer $(cat {base}/api_key)\"" if service["secured"] else ""
+        body = f'{{"model": "{service["model"]["id"]}", "max_tokens": 16, "messages": [{{"role": "user", "content": "hello"}}]}}'
+        lines += [
+            "Try it",
+            f"  curl -s {urls[0]}/v1/chat/completions{key} -H 'Content-Type: application/json' -d '{body}'",
+            "Logs",
+            *[f"  {base}/instance-{i['index']}/logs/current.log" for i in service["instances"]],
+            "Stop it",
+            f"  ansible-playbook playbooks/teardown.yml -e teardown_service={service['name']}   (same -i as now)",
+        ]
+    return "\n".join(lines)

@@ -1,0 +1,200 @@
+"""What the kernel says about processes, sockets and shared memory: a reader of /proc, nothing else.
+
+Standard library only; runs on managed hosts. Everything that may vanish or be forbidden while it is read comes back as
+`None`: "not readable" and "not there" are answers, never exceptions.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import time
+from pathlib import Path
+from typing import Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+
+PROC = Path("/proc")
+SHM = Path("/dev/shm")
+TCP_LISTEN = "0A"
+
+
+class Process(NamedTuple):
+    """One line of /proc/PID/stat; `start` is in clock ticks since boot and, with the pid, names a process for good."""
+
+    pid: int
+    ppid: int
+    pgid: int
+    sid: int
+    state: str
+    start: int
+    comm: str
+    uid: int
+    threads: int
+
+
+class Listener(NamedTuple):
+    """A listening TCP socket."""
+
+    address: str
+    port: int
+    inode: int
+    uid: int
+
+
+def _text(path: Path) -> Optional[str]:
+    try:
+        return path.read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return None
+
+
+def read(pid: int, proc: Path = PROC) -> Optional[Process]:
+    """The process `pid`, or None if it is gone."""
+    stat = _text(proc / str(pid) / "stat")
+    if stat is None:
+        return None
+    # comm may hold spaces and parentheses: the last one closes it.
+    head, _, tail = stat.rpartition(")")
+    fields = tail.split()
+    if len(fields) < 20:
+        return None
+    try:
+        uid = (proc / str(pid)).stat().st_uid
+    except OSError:
+        return None
+    return Process(
+        pid=pid,
+        ppid=int(fields[1]),
+        pgid=int(fields[2]),
+        sid=int(fields[3]),
+        state=fields[0],
+        start=int(fields[19]),
+        comm=head.partition("(")[2],
+        uid=uid,
+        threads=int(fields[17]),
+    )
+
+
+def processes(proc: Path = PROC) -> Dict[int, Process]:
+    """Every process that can be seen, by pid."""
+    found = (read(int(entry.name), proc) for entry in proc.iterdir() if entry.name.isdigit())
+    return {p.pid: p for p in found if p is not None}
+
+
+def alive(pid: int, start: int, proc: Path = PROC) -> bool:
+    """Is the very process that had this start time still there, and not merely waiting to be reaped?"""
+    process = read(pid, proc)
+    return process is not None and process.start == start and process.state not in "ZX"
+
+
+def descendants(roots: Set[int], table: Dict[int, Process]) -> Set[int]:
+    """The pids below `roots`, without the roots."""
+    children: Dict[int, List[int]] = {}
+    for process in table.values():
+        children.setdefault(process.ppid, []).append(process.pid)
+    found: Set[int] = set()
+    queue = list(roots)
+    while queue:
+        for child in children.get(queue.pop(), []):
+            if child not in found and child not in roots:
+                found.add(child)
+                queue.append(child)
+    return found
+
+
+def command(pid: int, proc: Path = PROC, limit: int = 300) -> Optional[str]:
+    """The command line, cut to `limit` characters; None when it cannot be read, empty for zombies and kernel threads."""
+    raw = _text(proc / str(pid) / "cmdline")
+    return None if raw is None else raw.replace("\0", " ").strip()[:limit]
+
+
+def environment(pid: int, name: str, proc: Path = PROC) -> Optional[str]:
+    """The value of one variable in the process' environment; None when it has none or it cannot be read."""
+    raw = _text(proc / str(pid) / "environ")
+    prefix = name + "="
+    for item in (raw or "").split("\0"):
+        if item.startswith(prefix):
+            return item[len(prefix) :]
+    return None
+
+
+def cwd(pid: int, proc: Path = PROC) -> Optional[str]:
+    """The working directory, or None."""
+    try:
+        return str((proc / str(pid) / "cwd").readlink())
+    except (OSError, AttributeError):
+        try:
+            return os.readlink(str(proc / str(pid) / "cwd"))  # Python 3.8 has no Path.readlink
+        except OSError:
+            return None
+
+
+def mapped_files(pid: int, proc: Path = PROC) -> Set[str]:
+    """Files that the process has in its memory map, deleted ones by the name they had."""
+    found: Set[str] = set()
+    for line in (_text(proc / str(pid) / "maps") or "").splitlines():
+        _, slash, path = line.partition("/")
+        if slash:
+            found.add("/" + path.replace(" (deleted)", ""))
+    return found
+
+
+def open_files(pid: int, proc: Path = PROC) -> Iterator[str]:
+    """The targets of the process' file descriptors; nothing when they may not be read."""
+    folder = proc / str(pid) / "fd"
+    try:
+        entries = list(folder.iterdir())
+    except OSError:
+        return
+    for entry in entries:
+        try:
+            yield os.readlink(str(entry))
+        except OSError:
+            continue
+
+
+def shared_memory(pid: int, proc: Path = PROC) -> Set[str]:
+    """Names of the /dev/shm segments that the process has mapped or open."""
+    prefix = str(SHM) + "/"
+    paths = mapped_files(pid, proc) | {p.replace(" (deleted)", "") for p in open_files(pid, proc)}
+    return {p[len(prefix) :] for p in paths if p.startswith(prefix)}
+
+
+def listeners(proc: Path = PROC) -> List[Listener]:
+    """Every listening TCP socket of this network namespace, IPv4 and IPv6."""
+    found = []
+    for name in ("tcp", "tcp6"):
+        for line in (_text(proc / "net" / name) or "").splitlines()[1:]:
+            fields = line.split()
+            if len(fields) > 9 and fields[3] == TCP_LISTEN:
+                address, _, port = fields[1].rpartition(":")
+                found.append(Listener(address, int(port, 16), int(fields[9]), int(fields[7])))
+    return found
+
+
+def socket_owner(inode: int, table: Dict[int, Process], proc: Path = PROC) -> Optional[int]:
+    """The pid that holds a socket; None when it belongs to a process whose descriptors may not be read."""
+    wanted = f"socket:[{inode}]"
+    for pid in table:
+        if any(target == wanted for target in open_files(pid, proc)):
+            return pid
+    return None
+
+
+def user_name(uid: int) -> str:
+    """The account's name, or the number when the account database does not know it."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def started_at(start: int, proc: Path = PROC) -> float:
+    """Seconds since the epoch for a start time in ticks since boot."""
+    uptime = float((_text(proc / "uptime") or "0").split()[0])
+    return time.time() - uptime + start / os.sysconf("SC_CLK_TCK")
+
+
+def identity(pid: int, proc: Path = PROC) -> Tuple[int, int]:
+    """`(pid, start)`; start is 0 for a process that is gone."""
+    process = read(pid, proc)
+    return (pid, process.start if process else 0)

@@ -1,0 +1,182 @@
+"""Making a runtime on the host: a virtual environment from a lock, never changed after it is made."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import time
+import zipfile
+from pathlib import Path
+from typing import Dict, Iterator, List, NamedTuple
+
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout
+from ansible_collections.modelyard.core.plugins.module_utils.survey.host import COMPLETE, FULL_CHECK
+
+MAKING = "making.json"
+LIMIT_S = 3600
+MISSING = re.compile(r" requires .*which is not installed| has requirement .*but you have ")
+NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
+class RuntimeFailed(Exception):
+    """The runtime could not be made; the text says why and what to do."""
+
+
+class Making(NamedTuple):
+    """One runtime to be made; the fields are the options of the module runtime_env."""
+
+    path: str
+    lock: str
+    digest: str
+    python: str
+    torch_packages: List[str]
+    torch_index_url: str
+    index_url: str
+    find_links: str
+    metadata_shim: Dict[str, str]
+    left_out: List[str]
+    run: str
+
+    @property
+    def folder(self) -> Path:
+        """The runtime's folder."""
+        return Path(self.path)
+
+    @property
+    def log(self) -> Path:
+        """Output of all that was run to make it; beside the folder, so that it outlives a failed attempt."""
+        return self.folder.with_name(self.folder.name + ".log")
+
+    def complete(self) -> bool:
+        """Is it there, whole?"""
+        return layout.read_json(self.folder / COMPLETE) is not None
+
+    # -- phases --------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Clear a half-made one and make the empty environment."""
+        if self.folder.exists():
+            self._refuse_what_is_not_half_made()
+            shutil.rmtree(str(self.folder))
+        self.folder.mkdir(parents=True)
+        self.log.write_text("", encoding="utf-8")
+        layout.write_json(self.folder / MAKING, {"run": self.run})
+        self._run([self.python, "-m", "venv", str(self.folder)])
+
+    def torch(self) -> None:
+        """Packages with a local version such as +cpu, from pip's own place if it has them, else from their index."""
+        wanted = [r for r in self.requirements() if _name(r) in self.torch_packages]
+        if not wanted:
+            return
+        probe = [*self._pip(), "install", "--dry-run", "--quiet", "--no-deps", "--no-index", *self._links(), *wanted]
+        if self._try(probe):
+            self._run([*self._pip(), "install", "--no-deps", "--no-index", *self._links(), *wanted])
+        else:
+            index = ["--index-url", self.torch_index_url] if self.torch_index_url else []
+            self._run([*self._pip(), "install", "--no-deps", *index, *self._links(), *wanted])
+
+    def packages(self) -> None:
+        """Everything else of the lock, exactly; pip resolves nothing."""
+        rest = [r for r in self.requirements() if _name(r) not in self.torch_packages]
+        file = self.folder / "requirements.txt"
+        file.write_text("\n".join(rest) + "\n", encoding="utf-8")
+        index = ["--index-url", self.index_url] if self.index_url else []
+        self._run([*self._pip(), "install", "--no-deps", *index, *self._links(), "-r", str(file)])
+
+    def finish(self) -> None:
+        """Add the metadata-only package, import vllm for real, and declare the runtime whole."""
+        if self.metadata_shim:
+            wheel = metadata_wheel(self.folder, self.metadata_shim["name"], self.metadata_shim["version"])
+            self._run([*self._pip(), "install", "--no-deps", "--no-index", str(wheel)])
+            wheel.unlink()
+        self._refuse_if_incomplete()
+        self._run([str(self.folder / "bin" / "python"), "-c", FULL_CHECK])
+        frozen = subprocess.run([*self._pip(), "freeze"], capture_output=True, text=True, check=False).stdout.splitlines()
+        layout.write_json(self.folder / COMPLETE, {"digest": self.digest, "made_at": time.time(), "packages": sorted(frozen)})
+        (self.folder / MAKING).unlink()
+
+    # -- parts ---------------------------------------------------------------------------------------------------
+
+    def requirements(self) -> List[str]:
+        """The lock's lines without comments."""
+        lines = (line.strip() for line in self.lock.splitlines())
+        return [line for line in lines if line and not line.startswith("#")]
+
+    def _refuse_what_is_not_half_made(self) -> None:
+        making = layout.read_json(self.folder / MAKING)
+        if making is None and any(self.folder.iterdir()):
+            raise RuntimeFailed(
+                f"{self.folder} exists, but nothing in it says that it is a runtime of this project. Move it away, or set "
+                "modelyard_runtimes_dir to another folder."
+            )
+
+    def _refuse_if_incomplete(self) -> None:
+        """Every requirement of every package is there at a fitting version, but for what the lock leaves out on purpose."""
+        checked = subprocess.run([*self._pip(), "check"], capture_output=True, text=True, check=False).stdout.splitlines()
+        missing = [line for line in checked if MISSING.search(line) and not any(f" {n}" in line for n in self.left_out)]
+        if missing:
+            raise RuntimeFailed("\n".join([f"the lock of {self.folder.name} is not whole:", *missing]))
+
+    def _still_mine(self) -> None:
+        if (layout.read_json(self.folder / MAKING) or {}).get("run") != self.run:
+            raise RuntimeFailed(f"another run began to make {self.folder} anew. Wait for it, then run again.")
+
+    @contextlib.contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """Held by whoever works on this folder right now, pip included; the kernel lets go of it when they die."""
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        with self.folder.with_name(self.folder.name + ".lock").open("a") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as exc:
+                raise RuntimeFailed(f"{self.folder} is being made by another run right now; wait for it, then run again.") from exc
+            os.set_inheritable(handle.fileno(), True)
+            yield
+
+    def do(self, phase: str) -> None:
+        """One phase by its name, unless somebody else works here."""
+        with self._at_work():
+            if phase != "begin":
+                self._still_mine()
+            getattr(self, phase)()
+
+    def _pip(self) -> List[str]:
+        return [str(self.folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--no-input"]
+
+    def _links(self) -> List[str]:
+        return ["--find-links", self.find_links] if self.find_links else []
+
+    def _try(self, words: List[str]) -> bool:
+        return subprocess.run(words, capture_output=True, timeout=LIMIT_S, check=False).returncode == 0
+
+    def _run(self, words: List[str]) -> None:
+        with self.log.open("a", encoding="utf-8") as log:
+            log.write("$ " + " ".join(words)[:2000] + "\n")
+            log.flush()
+            try:
+                done = subprocess.run(words, stdout=log, stderr=log, timeout=LIMIT_S, check=False, cwd="/", close_fds=False)
+            except (OSError, subprocess.SubprocessError) as exc:
+                raise RuntimeFailed(f"{words[0]}: {exc}") from exc
+        if done.returncode:
+            tail = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-12:]
+            raise RuntimeFailed("\n".join([f"making {self.folder.name} failed (whole log: {self.log}):", *tail]))
+
+
+def _name(requirement: str) -> str:
+    match = NAME.match(requirement)
+    return match.group(0).lower() if match else ""
+
+
+def metadata_wheel(folder: Path, name: str, version: str) -> Path:
+    """A wheel with metadata and nothing else: for builds that leave out the name their own command asks for."""
+    info = f"{name}-{version}.dist-info"
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(str(path), "w") as wheel:
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: modelyard\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", f"{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
+    return path

@@ -1,0 +1,72 @@
+#!/usr/bin/python
+"""Module: take or release the lock of a home."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: deploy_lock
+short_description: One deploy or teardown at a time
+description:
+  - Takes or releases the lock file of a home. The action plugin of the same name says who holds it.
+  - Never reports a change, so that an unchanged deploy stays unchanged. Does nothing in check mode.
+options:
+  home: {description: The project's folder on the host; made when it is absent., type: path, required: true}
+  state: {description: What to do., type: str, choices: [held, released], default: held}
+  holder: {description: Who asks., type: dict, required: true}
+  dead_run: {description: A run whose end the control node has seen; its lock is taken over., type: str, default: ""}
+  expect: {description: State digest of the survey; taking fails when the state has changed since., type: str, default: ""}
+author: [Modelyard]
+"""
+
+EXAMPLES = r"""
+- name: Take the lock
+  modelyard.core.deploy_lock:
+    home: /opt/modelyard
+    what: deploy
+"""
+
+RETURN = r"""
+holder: {description: Who holds the lock when it could not be taken., type: dict, returned: when held by another run}
+"""
+
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.modelyard.core.plugins.module_utils.process import lock
+from ansible_collections.modelyard.core.plugins.module_utils.survey import host
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "home": {"type": "path", "required": True},
+            "state": {"type": "str", "choices": ["held", "released"], "default": "held"},
+            "holder": {"type": "dict", "required": True},
+            "dead_run": {"type": "str", "default": ""},
+            "expect": {"type": "str", "default": ""},
+        },
+        supports_check_mode=True,
+    )
+    args = module.params
+    if module.check_mode:
+        module.exit_json(changed=False)
+    if args["state"] == "released":
+        module.exit_json(changed=False, released=lock.release(args["home"], args["holder"]["run"]))
+    try:
+        Path(args["home"]).mkdir(parents=True, exist_ok=True)
+        lock.take(args["home"], args["holder"], args["dead_run"])
+    except lock.Held as exc:
+        module.exit_json(changed=False, held_by=exc.holder or {})
+    except OSError as exc:
+        module.fail_json(msg=f"the lock {lock.path(args['home'])} could not be taken: {exc}. Nothing was changed.")
+    if args["expect"] and host.state_digest(args["home"]) != args["expect"]:
+        lock.release(args["home"], args["holder"]["run"])
+        module.fail_json(
+            msg="another run changed this host while this one was planning. Nothing was changed by this run; run it again."
+        )
+    module.exit_json(changed=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+#!/usr/bin/python
+"""Module: watch starting engines until something about them changes."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: service_wait
+short_description: Watch the engines of a service until one gets further, is ready, or ends
+description:
+  - Returns as soon as an instance has reached another phase than the caller knows, answers on /health, or has ended; at the
+    latest after C(wait_s). The action plugin of the same name calls it until all are ready.
+options:
+  home: {description: The project's folder on the host., type: path, required: true}
+  service: {description: Name of the service., type: str, required: true}
+  indexes: {description: Instances to watch., type: list, elements: int, required: true}
+  known: {description: Words the caller has shown last, by instance., type: dict, default: {}}
+  wait_s: {description: How long to watch., type: float, default: 20}
+author: [Modelyard]
+"""
+
+EXAMPLES = r"""
+- name: Wait until the engine answers
+  modelyard.core.service_wait:
+    home: /opt/modelyard
+    service: qwen3-14b-32k
+    indexes: [0]
+    timeout_s: 900
+"""
+
+RETURN = r"""
+instances: {description: Phase, words, elapsed seconds, ready, ended, deciding lines and log, by instance., type: dict, returned: success}
+"""
+
+import time
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.modelyard.core.plugins.module_utils.judge import engine_log
+from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, stop, supervisor
+from ansible_collections.modelyard.core.plugins.module_utils.survey import http
+
+POLL_S = 0.25
+LOG_BYTES = 2 * 2**20
+
+
+def tail(path: str) -> str:
+    """The end of a log file; empty when it cannot be read."""
+    try:
+        with Path(path).open("rb") as stream:
+            stream.seek(max(0, Path(path).stat().st_size - LOG_BYTES))
+            return stream.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def watch(home: str, service: str, index: int) -> dict:
+    """One look at one instance."""
+    folder = layout.instance_dir(home, service, index)
+    state = layout.state(folder)
+    if state is None:
+        return {"phase": "absent", "words": "was never started", "ready": False, "ended": True, "deciding": [], "log": "", "elapsed_s": 0}
+    text = tail(state["log"])
+    phase, words = engine_log.progress(text)
+    # Asked before the process is looked at: one that answers and then dies is seen as dead.
+    ready = http.status((state["request"]["host"], state["request"]["port"]), "/health", 1.0) == 200
+    alive = supervisor.leader_alive(state)
+    seen = {
+        "phase": phase,
+        "words": words,
+        "ready": ready and alive,
+        "ended": not alive,
+        "deciding": [],
+        "log": state["log"],
+        "elapsed_s": round(time.time() - state["started_at"], 1),
+    }
+    if not alive:
+        ended = (layout.state(folder) or {}).get("ended") or {}
+        how = f"killed by signal {ended['signal']}" if ended.get("signal") else f"exit code {ended.get('code', 'unknown')}"
+        seen.update(phase="ended", words=f"ended ({how})", deciding=engine_log.deciding_lines(text))
+    elif ready:
+        seen.update(phase="ready", words="answers on /health")
+        keeper = int(state["keeper"]["pid"])
+        found = identity.census(stop.claim(home, service))
+        stop.record_segments(folder, [f.process.pid for f in found if f.verdict == identity.OURS and f.process.sid == keeper])
+    return seen
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "home": {"type": "path", "required": True},
+            "service": {"type": "str", "required": True},
+            "indexes": {"type": "list", "elements": "int", "required": True},
+            "known": {"type": "dict", "default": {}},
+            "wait_s": {"type": "float", "default": 20.0},
+        },
+        supports_check_mode=True,
+    )
+    args = module.params
+    limit = time.monotonic() + args["wait_s"]
+    while True:
+        seen = {str(i): watch(args["home"], args["service"], i) for i in args["indexes"]}
+        news = [i for i, s in seen.items() if args["known"].get(i) != s["words"]]
+        if news or time.monotonic() > limit:
+            module.exit_json(changed=False, instances=seen)
+        time.sleep(POLL_S)
+
+
+if __name__ == "__main__":
+    main()

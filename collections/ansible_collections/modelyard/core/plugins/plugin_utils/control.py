@@ -1,0 +1,48 @@
+"""This control node and this run of ansible-playbook, so that a lock can name its holder."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.modelyard.core.plugins.module_utils.process import proc
+
+
+def node() -> str:
+    """This machine since its last boot: two control nodes never share it."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        boot = ""
+    return f"{socket.gethostname()} {boot}"
+
+
+def run_id() -> str:
+    """This run: the ansible-playbook process, whose worker we are, with its start time."""
+    pid, start = proc.identity(os.getppid())
+    return f"{node()} {pid} {start}"
+
+
+def holder(what: str) -> dict[str, Any]:
+    """What the lock file says about this run."""
+    return {
+        "run": run_id(),
+        "what": what,
+        "by": f"{getpass.getuser()} on {socket.gethostname()}, ansible-playbook pid {os.getppid()}",
+        "since": time.strftime("%Y-%m-%d %H:%M:%S %Z"),
+    }
+
+
+def has_died(lock: dict[str, Any] | None) -> bool:
+    """True only when the holder ran on this very control node and its process is gone."""
+    if not lock:
+        return False
+    where, _, rest = str(lock.get("run", "")).rpartition(" ")
+    where, _, pid = where.rpartition(" ")
+    if where != node() or not pid.isdigit() or not rest.isdigit():
+        return False
+    return not proc.alive(int(pid), int(rest))

@@ -1,0 +1,46 @@
+"""Filter: plan -> the text that people read (thin wrapper)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.modelyard.core.plugins.module_utils.plan import text
+from ansible_collections.modelyard.core.plugins.plugin_utils.plain import plain
+
+DOCUMENTATION = r"""
+name: modelyard_text
+short_description: A plan in words
+description: [The plan as a table with its findings, the refusal, or the summary at the end of a deploy.]
+options:
+  _input: {description: A plan from modelyard_plan., type: dict, required: true}
+  form: {description: What to write., type: str, choices: [plan, refusal, summary], default: plan}
+  results: {description: Acceptance steps by service name; for the summary., type: dict, default: {}}
+  touched: {description: What this run has changed so far; for the refusal., type: str, default: Nothing was changed.}
+  home: {description: The project's folder on the host; for the summary., type: str, default: ""}
+"""
+EXAMPLES = 'msg: "{{ modelyard_plan | modelyard_text }}"'
+RETURN = "_value: {description: Text of several lines., type: str}"
+
+
+def modelyard_text(
+    plan: dict[str, Any],
+    form: str = "plan",
+    results: dict[str, Any] | None = None,
+    home: str = "",
+    touched: str = "Nothing was changed.",
+) -> str:
+    """Plain data in, text out."""
+    data = plain(plan)
+    if form == "refusal":
+        return text.refusal(f"The plan for {data['host']}", data["findings"], touched)
+    if form == "summary":
+        return text.summary(data, plain(results or {}), home)
+    return text.plan(data)
+
+
+class FilterModule:
+    """Names of the filters in this file."""
+
+    def filters(self) -> dict[str, Any]:
+        """One filter a file."""
+        return {"modelyard_text": modelyard_text}
