@@ -18,7 +18,7 @@ options:
   touched: {description: What this run has changed so far; for the refusal., type: str, default: Nothing was changed.}
   home: {description: The project's folder on the host; for the summary., type: str, default: ""}
 """
-EXAMPLES = 'msg: "{{ modelyard_plan | modelyard_text }}"'
+EXAMPLES = 'msg: "{{ plan_result | modelyard_text }}"'
 RETURN = "_value: {description: Text of several lines., type: str}"
 
 

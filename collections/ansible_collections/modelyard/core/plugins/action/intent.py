@@ -14,7 +14,7 @@ from ansible_collections.modelyard.core.plugins.plugin_utils import control, pla
 
 PREFIX = "modelyard_"
 #: Set by the playbooks themselves.
-FACTS = ("modelyard_intent", "modelyard_survey", "modelyard_plan", "modelyard_hosts")
+FACTS = ("modelyard_intent", "modelyard_hosts")
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]

@@ -46,7 +46,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 break
         passed = all(s["passed"] for s in steps)
         kept = call.module(
-            self, "service_probe", {**self._base(), "asks": {}, "record": {"passed": passed, "steps": steps}}, self.variables
+            self,
+            "service_probe",
+            {**self._base(), "asks": {}, "record": {"passed": passed, "steps": steps}},
+            self.variables,
         )
         result.update(steps=steps, passed=passed, result=kept["result"])
         if not passed:

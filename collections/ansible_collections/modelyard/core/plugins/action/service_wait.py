@@ -56,5 +56,7 @@ def _death(service: str, ended: dict[str, Any]) -> str:
 
 
 def _late(service: str, late: dict[str, Any], timeout_s: float) -> str:
-    lines = [f"{service}/{i} is not ready after {timeout_s:.0f} s; it is still {s['words']}. Log: {s['log']}" for i, s in late.items()]
+    lines = [
+        f"{service}/{i} is not ready after {timeout_s:.0f} s; it is still {s['words']}. Log: {s['log']}" for i, s in late.items()
+    ]
     return "\n".join([*lines, "Raise ready_timeout_s of the service if it only needs longer."])

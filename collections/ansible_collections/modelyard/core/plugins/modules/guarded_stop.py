@@ -62,7 +62,9 @@ def main() -> None:
         "actions": [],
     }
     if module.check_mode:
-        result["actions"] = [f"would end {p['pid']} {p['comm']} of {p['user']} ({', '.join(p['signs'])})" for p in result["found"]]
+        result["actions"] = [
+            f"would end {p['pid']} {p['comm']} of {p['user']} ({', '.join(p['signs'])})" for p in result["found"]
+        ]
         module.exit_json(changed=bool(ours), **result)
     left = stopper.run()
     removed = stopper.remove_segments()
@@ -73,7 +75,9 @@ def main() -> None:
     zombies = [identity.describe(f) for f in left if f.process.state in "ZX"]
     result.update(left=living, actions=stopper.actions, changed=bool(stopper.signalled or removed))
     for zombie in zombies:
-        result["actions"].append(f"{zombie['pid']} has ended and waits for its parent {zombie['ppid']} to reap it; it holds nothing")
+        result["actions"].append(
+            f"{zombie['pid']} has ended and waits for its parent {zombie['ppid']} to reap it; it holds nothing"
+        )
     ended = len({(s["pid"], s["start"]) for s in stopper.signalled})
     open_ports = listening(stopper.states)
     result["actions"].append(

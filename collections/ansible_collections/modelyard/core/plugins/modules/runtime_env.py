@@ -21,7 +21,7 @@ options:
   index_url: {description: Index for all others; empty for pip's own configuration., type: str, default: ""}
   find_links: {description: A folder or page with packages, asked besides the index., type: str, default: ""}
   metadata_shim: {description: Name and version of a metadata-only package to add., type: dict, default: {}}
-  left_out: {description: Packages that others ask for and the lock leaves out on purpose., type: list, elements: str, default: []}
+  left_out: {description: Packages that are left out on purpose., type: list, elements: str, default: []}
   run: {description: Id of the run that makes it., type: str, required: true}
 author: [Modelyard]
 """

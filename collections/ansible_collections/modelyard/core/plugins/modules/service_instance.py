@@ -25,7 +25,7 @@ EXAMPLES = r"""
   modelyard.core.service_instance:
     home: /opt/modelyard
     service: qwen3-14b-32k
-    instances: "{{ modelyard_plan.services[0].instances }}"
+    instances: "{{ plan_result.services[0].instances }}"
     host: 0.0.0.0
     runtime: /opt/modelyard/runtimes/vllm
 """
@@ -62,7 +62,9 @@ def main() -> None:
         state = layout.state(folder)
         if state and supervisor.leader_alive(state):
             if state["request"]["digest"] != instance["digest"]:
-                module.fail_json(msg=f"{instance['name']} runs with other parameters (pid {state['leader']['pid']}); stop it first")
+                module.fail_json(
+                    msg=f"{instance['name']} runs with other parameters (pid {state['leader']['pid']}); stop it first"
+                )
         else:
             started.append(instance["name"])
             if module.check_mode:

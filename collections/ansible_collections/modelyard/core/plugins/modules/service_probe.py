@@ -23,7 +23,7 @@ EXAMPLES = r"""
 - name: Walk the acceptance ladder
   modelyard.core.service_probe:
     home: /opt/modelyard
-    service: "{{ modelyard_plan.services[0] }}"
+    service: "{{ plan_result.services[0] }}"
 """
 
 RETURN = r"""

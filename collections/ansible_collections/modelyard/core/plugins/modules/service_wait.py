@@ -28,7 +28,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-instances: {description: Phase, words, elapsed seconds, ready, ended, deciding lines and log, by instance., type: dict, returned: success}
+instances: {description: "Phase, words, seconds, ready, ended, deciding lines, log; by instance.", type: dict, returned: success}
 """
 
 import time
@@ -58,7 +58,15 @@ def watch(home: str, service: str, index: int) -> dict:
     folder = layout.instance_dir(home, service, index)
     state = layout.state(folder)
     if state is None:
-        return {"phase": "absent", "words": "was never started", "ready": False, "ended": True, "deciding": [], "log": "", "elapsed_s": 0}
+        return {
+            "phase": "absent",
+            "words": "was never started",
+            "ready": False,
+            "ended": True,
+            "deciding": [],
+            "log": "",
+            "elapsed_s": 0,
+        }
     text = tail(state["log"])
     phase, words = engine_log.progress(text)
     # Asked before the process is looked at: one that answers and then dies is seen as dead.

@@ -56,7 +56,10 @@ def refused(answer: Mapping[str, Any]) -> str:
         if answer["error"] == "refused":
             return "connection refused: nothing listens on the port; look at the engine's log"
         if answer["error"] == "timeout":
-            return f"no answer within {answer['seconds']:.0f} s; the engine may still be busy: look at its log before anything is restarted"
+            return (
+                f"no answer within {answer['seconds']:.0f} s; the engine may still be busy: "
+                "look at its log before anything is restarted"
+            )
         return f"no answer ({answer['error']})"
     body = answer["body"]
     said = json.dumps(body)[:600] if isinstance(body, (dict, list)) else str(body)[:600]
@@ -210,7 +213,9 @@ def _get(path: str) -> Callable[[Mapping[str, Any], Mapping[str, Any]], Dict[str
     return lambda service, instance: {"kind": "http", "method": "GET", "path": path, "bodies": [None]}
 
 
-def _post(make: Callable[[Mapping[str, Any]], List[Body]]) -> Callable[[Mapping[str, Any], Mapping[str, Any]], Dict[str, Any]]:
+def _post(
+    make: Callable[[Mapping[str, Any]], List[Body]],
+) -> Callable[[Mapping[str, Any], Mapping[str, Any]], Dict[str, Any]]:
     return lambda service, instance: {
         "kind": "http",
         "method": "POST",

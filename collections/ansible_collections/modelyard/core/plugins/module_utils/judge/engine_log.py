@@ -21,11 +21,23 @@ class Phase(NamedTuple):
 PHASES: Tuple[Phase, ...] = (
     Phase("launching", "loading Python packages", None),
     Phase("configuring", "reading the model's configuration", re.compile(r"non-default args|Resolved architecture")),
-    Phase("engine", "starting the engine and its workers", re.compile(r"Initializing a V1 LLM engine|Waiting for \d+ (local|remote)")),
+    Phase(
+        "engine",
+        "starting the engine and its workers",
+        re.compile(r"Initializing a V1 LLM engine|Waiting for \d+ (local|remote)"),
+    ),
     Phase("loading", "loading weights", re.compile(r"Starting to load model")),
     Phase("loaded", "weights loaded", re.compile(r"Loading weights took|Model loading took")),
-    Phase("cache", "KV cache laid out, warming up", re.compile(r"KV cache size|# (GPU|CPU) blocks|Available KV cache memory")),
-    Phase("graphs", "compiling and capturing graphs", re.compile(r"Capturing CUDA graph|torch\.compile takes|Compiling a graph")),
+    Phase(
+        "cache",
+        "KV cache laid out, warming up",
+        re.compile(r"KV cache size|# (GPU|CPU) blocks|Available KV cache memory"),
+    ),
+    Phase(
+        "graphs",
+        "compiling and capturing graphs",
+        re.compile(r"Capturing CUDA graph|torch\.compile takes|Compiling a graph"),
+    ),
     Phase("serving", "engine ready, opening the port", re.compile(r"init engine .*took|Starting vLLM (API )?server")),
 )
 PERCENT = re.compile(r"(?:checkpoint shards|Capturing CUDA graph[^:]*):\s+(\d+)%")

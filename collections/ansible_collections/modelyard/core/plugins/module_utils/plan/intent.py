@@ -88,12 +88,22 @@ def meaning(services: List[Dict[str, Any]]) -> List[Dict[str, str]]:
         for key in ("replicas", "tensor_parallel_size"):
             if service["topology"][key] < 1:
                 found.append(
-                    finding("IN-VALUE", f"{where}.topology.{key}", f"{service['topology'][key]} is below 1", "set at least 1")
+                    finding(
+                        "IN-VALUE",
+                        f"{where}.topology.{key}",
+                        f"{service['topology'][key]} is below 1",
+                        "set at least 1",
+                    )
                 )
         for port in instance_ports(service):
             if not 1 <= port <= 65535:
                 found.append(
-                    finding("IN-VALUE", f"{where}.listen.base_port", f"there is no port {port}", "choose ports from 1 to 65535")
+                    finding(
+                        "IN-VALUE",
+                        f"{where}.listen.base_port",
+                        f"there is no port {port}",
+                        "choose ports from 1 to 65535",
+                    )
                 )
             elif port in ports:
                 found.append(

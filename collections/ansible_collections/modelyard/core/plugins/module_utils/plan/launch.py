@@ -102,9 +102,7 @@ def _ranges(cores: List[int]) -> str:
     return ",".join(str(c) for c in cores)
 
 
-def environment(
-    service: Mapping[str, Any], cards: List[List[int]], backend: Mapping[str, Any], home: str
-) -> Dict[str, str]:
+def environment(service: Mapping[str, Any], cards: List[List[int]], backend: Mapping[str, Any], home: str) -> Dict[str, str]:
     """Environment of one instance; `cards` holds the cards of each of its ranks."""
     cache = f"{home}/cache"
     values = {
@@ -158,5 +156,3 @@ def _options(words: List[str]) -> Dict[str, str]:
         else:
             found[("program", "command", "model")[min(number, 2)]] = word
     return {k: v or "on" for k, v in found.items()}
-
-

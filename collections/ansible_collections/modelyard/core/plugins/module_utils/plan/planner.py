@@ -60,9 +60,7 @@ def _unique(items: Sequence[Dict[str, Any]], key: str) -> List[Dict[str, Any]]:
     return list({item[key]: item for item in items}.values())
 
 
-def _service(
-    wanted: Mapping[str, Any], intent: Mapping[str, Any], survey: Mapping[str, Any]
-) -> Tuple[Dict[str, Any], Findings]:
+def _service(wanted: Mapping[str, Any], intent: Mapping[str, Any], survey: Mapping[str, Any]) -> Tuple[Dict[str, Any], Findings]:
     where = f"modelyard_services[{wanted['name']}]"
     backend = tables.backend(wanted["backend"])
     findings: Findings = []
@@ -121,7 +119,11 @@ def _service(
 
 
 def _runtime(
-    wanted: Mapping[str, Any], backend: Mapping[str, Any], intent: Mapping[str, Any], survey: Mapping[str, Any], where: str
+    wanted: Mapping[str, Any],
+    backend: Mapping[str, Any],
+    intent: Mapping[str, Any],
+    survey: Mapping[str, Any],
+    where: str,
 ) -> Tuple[Dict[str, Any], Findings]:
     name = wanted["runtime"] or backend["runtime"]
     known = tables.runtime(name)
@@ -222,9 +224,7 @@ def _model(wanted: Mapping[str, Any], listing: Optional[Mapping[str, Any]], surv
     return []
 
 
-def _cards(
-    wanted: Mapping[str, Any], survey: Mapping[str, Any], where: str
-) -> Tuple[List[List[List[int]]], Findings]:
+def _cards(wanted: Mapping[str, Any], survey: Mapping[str, Any], where: str) -> Tuple[List[List[List[int]]], Findings]:
     """Cards by instance and rank."""
     present = [c["index"] for c in survey["cards"]]
     tp, replicas = wanted["topology"]["tensor_parallel_size"], wanted["topology"]["replicas"]
@@ -268,7 +268,12 @@ def _shared_cards(services: List[Dict[str, Any]]) -> Findings:
         return []
     text = "; ".join(f"{card}: {', '.join(names)}" for card, names in shared.items())
     return [
-        finding("PL-CARDS-SHARED", "modelyard_services", f"cards used by several services ({text})", "give each its own cards")
+        finding(
+            "PL-CARDS-SHARED",
+            "modelyard_services",
+            f"cards used by several services ({text})",
+            "give each its own cards",
+        )
     ]
 
 
@@ -358,7 +363,7 @@ def _memory(wanted: Mapping[str, Any], backend: Mapping[str, Any], listing: Opti
     kv = wanted["engine"].get("kv_cache_memory_bytes")
     kv_mib = int(kv) / 2**20 if isinstance(kv, int) else backend["kv_cache_default_mib"]
     weights = model.weights_mib(listing) if listing and listing["exists"] else 0.0
-    return round(replicas * (figures["server"] + tp * (figures["worker"] + kv_mib) + weights))
+    return int(replicas * (figures["server"] + tp * (figures["worker"] + kv_mib) + weights))
 
 
 def _capacity(services: List[Dict[str, Any]], survey: Mapping[str, Any]) -> Findings:

@@ -32,7 +32,7 @@ class Runtime(NamedTuple):
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _yaml(path: Path) -> Dict[str, Any]:
     data: Dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     return data
@@ -43,7 +43,7 @@ def runtime_names() -> List[str]:
     return sorted(p.stem for p in (DATA / "runtimes").glob("*.txt"))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def runtime(name: str) -> Optional[Runtime]:
     """A runtime by the name of its lock file; None when there is none."""
     lock = DATA / "runtimes" / f"{name}.txt"

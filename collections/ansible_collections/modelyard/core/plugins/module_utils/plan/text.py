@@ -29,7 +29,11 @@ def findings(found: Sequence[Dict[str, str]]) -> List[str]:
 def refusal(subject: str, found: Sequence[Dict[str, str]], touched: str = "Nothing was changed.") -> str:
     """The text of a refused run: every finding, and what was touched so far."""
     return "\n".join(
-        [f"{subject} was refused: {count(found)}.", *findings(found), f"{touched} Each id is explained in docs/checks.md."]
+        [
+            f"{subject} was refused: {count(found)}.",
+            *findings(found),
+            f"{touched} Each id is explained in docs/checks.md.",
+        ]
     )
 
 
@@ -66,7 +70,15 @@ def acceptance(steps: Sequence[Mapping[str, Any]]) -> List[str]:
     """The acceptance ladder as a table."""
     rows: List[Sequence[Any]] = [("step", "instance", "verdict", "seconds", "what was seen")]
     for step in steps:
-        rows.append((step["id"], step["instance"], "pass" if step["passed"] else "FAIL", f"{step['seconds']:.2f}", step["detail"]))
+        rows.append(
+            (
+                step["id"],
+                step["instance"],
+                "pass" if step["passed"] else "FAIL",
+                f"{step['seconds']:.2f}",
+                step["detail"],
+            )
+        )
     return table(rows)
 
 
@@ -81,7 +93,7 @@ def summary(plan: Mapping[str, Any], results: Mapping[str, Sequence[Mapping[str,
             lines += ["Acceptance", *acceptance(results[service["name"]])]
         else:
             lines += ["Acceptance: passed earlier, by these very processes (playbooks/acceptance.yml runs it again)"]
-        key = f" -H \"Authorization: Bearer $(cat {base}/api_key)\"" if service["secured"] else ""
+        key = f' -H "Authorization: Bearer $(cat {base}/api_key)"' if service["secured"] else ""
         body = f'{{"model": "{service["model"]["id"]}", "max_tokens": 16, "messages": [{{"role": "user", "content": "hello"}}]}}'
         lines += [
             "Try it",

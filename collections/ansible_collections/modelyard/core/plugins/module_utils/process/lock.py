@@ -39,7 +39,7 @@ def take(home: str, holder: Dict[str, Any], dead_run: str = "") -> bool:
                 return False
             if current and dead_run and current.get("run") == dead_run:
                 aside = file.with_name(f"lock.dead.{os.getpid()}")
-                os.rename(str(file), str(aside))
+                file.rename(aside)
                 moved = layout.read_json(aside) or {}
                 if moved.get("run") != dead_run:  # somebody else was faster: give it back
                     os.link(str(aside), str(file))

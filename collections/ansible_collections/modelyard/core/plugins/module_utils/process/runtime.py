@@ -133,7 +133,9 @@ class Making(NamedTuple):
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as exc:
-                raise RuntimeFailed(f"{self.folder} is being made by another run right now; wait for it, then run again.") from exc
+                raise RuntimeFailed(
+                    f"{self.folder} is being made by another run right now; wait for it, then run again."
+                ) from exc
             os.set_inheritable(handle.fileno(), True)
             yield
 

@@ -37,10 +37,10 @@ class Limits(NamedTuple):
 class Stopper:
     """One stop of one service. `actions` collects, in order, what was done, in words."""
 
-    def __init__(self, home: str, service: str, limits: Limits = Limits()) -> None:
+    def __init__(self, home: str, service: str, limits: Optional[Limits] = None) -> None:
         self.home = home
         self.service = service
-        self.limits = limits
+        self.limits = limits or Limits()
         self.actions: List[str] = []
         self.signalled: List[Dict[str, Any]] = []
         self.states = {i: layout.state(folder) for i, folder in layout.instances(home, service)}
@@ -60,9 +60,7 @@ class Stopper:
         return identity.Recorded(found.process.pid, found.process.start) in self.claim.sessions
 
     def _leaders(self, found: List[identity.Found]) -> List[identity.Found]:
-        leaders = {
-            identity.Recorded(int(s["leader"]["pid"]), int(s["leader"]["start"])) for s in self.states.values() if s
-        }
+        leaders = {identity.Recorded(int(s["leader"]["pid"]), int(s["leader"]["start"])) for s in self.states.values() if s}
         return [f for f in found if identity.Recorded(f.process.pid, f.process.start) in leaders and _living(f)]
 
     def _engine(self, found: List[identity.Found]) -> List[identity.Found]:

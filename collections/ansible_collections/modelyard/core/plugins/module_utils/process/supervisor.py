@@ -6,7 +6,6 @@ A further supervisor is one more class here and one more entry in SUPERVISORS.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from pathlib import Path
@@ -41,7 +40,7 @@ class Plain:
             keeper = subprocess.Popen(
                 [python, str(folder.parent / "keeper.py"), str(folder)],
                 cwd=str(run),
-                env={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": os.path.expanduser("~"), **request["marker"]},
+                env={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(Path.home()), **request["marker"]},
                 stdin=subprocess.DEVNULL,
                 stdout=errors,
                 stderr=errors,

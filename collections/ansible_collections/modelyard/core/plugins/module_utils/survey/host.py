@@ -30,7 +30,7 @@ def machine() -> Dict[str, Any]:
     for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
         key, _, rest = line.partition(":")
         memory[key] = int(rest.split()[0]) // 1024
-    shm = os.statvfs("/dev/shm") if os.path.isdir("/dev/shm") else None
+    shm = os.statvfs("/dev/shm") if Path("/dev/shm").is_dir() else None
     return {
         "name": socket.gethostname(),
         "user": proc.user_name(os.geteuid()),
@@ -47,10 +47,18 @@ def machine() -> Dict[str, Any]:
 def python(path: str) -> Dict[str, str]:
     """The interpreter that runtimes are made with: path and version; the running one when `path` is empty."""
     if not path:
-        return {"path": sys.executable, "version": platform.python_version(), "short": "%d.%d" % sys.version_info[:2]}
+        return {
+            "path": sys.executable,
+            "version": platform.python_version(),
+            "short": ".".join(platform.python_version_tuple()[:2]),
+        }
     try:
         done = subprocess.run(
-            [path, "-c", "import platform;print(platform.python_version())"], capture_output=True, text=True, timeout=20, check=True
+            [path, "-c", "import platform;print(platform.python_version())"],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=True,
         )
         version = done.stdout.strip()
     except (OSError, subprocess.SubprocessError) as exc:
@@ -83,9 +91,9 @@ def model_listing(path: str) -> Dict[str, Any]:
     if not listing["exists"]:
         return listing
     for file in sorted(folder.rglob("*")):
-        name = file.relative_to(folder)
-        if file.is_file() and name.parts[0] not in (".cache", ".git"):
-            listing["files"][str(name)] = file.stat().st_size
+        inside = file.relative_to(folder)
+        if file.is_file() and inside.parts[0] not in (".cache", ".git"):
+            listing["files"][str(inside)] = file.stat().st_size
     for name in ("model.safetensors.index.json", "pytorch_model.bin.index.json"):
         index = layout.read_json(folder / name)
         if index:
@@ -109,7 +117,13 @@ def runtime(path: str, full: bool) -> Dict[str, Any]:
             capture_output=True,
             text=True,
             timeout=CHECK_LIMIT_S,
-            env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR"},
+            check=False,
+            env={
+                "PATH": "/usr/bin:/bin",
+                "HOME": "/nonexistent",
+                "VLLM_NO_USAGE_STATS": "1",
+                "VLLM_LOGGING_LEVEL": "ERROR",
+            },
         )
     except (OSError, subprocess.SubprocessError) as exc:
         found["error"] = f"{program}: {exc}"
@@ -163,7 +177,9 @@ def service(home: str, name: str, table: Dict[int, proc.Process]) -> Dict[str, A
         "instances": instances,
         "leftovers": leftovers,
         "suspects": [identity.describe(f) for f in found if f.verdict == identity.SUSPECT],
-        "accepted": bool(accepted) and accepted["instances"] == accepted_for(instances) and all(i["ready"] for i in instances),
+        "accepted": accepted is not None
+        and accepted["instances"] == accepted_for(instances)
+        and all(i["ready"] for i in instances),
         "pids": [f.process.pid for f in found if f.verdict == identity.OURS],
     }
 
@@ -224,5 +240,3 @@ def look(
         "ports": ports(wanted_ports, services, table),
         "digest": state_digest(home),
     }
-
-

@@ -1,0 +1,65 @@
+# The commands of the README. All they make lies below .venv and .cache of this checkout.
+PYTHON ?= python3
+TOPOLOGY ?= tp2
+PORT ?= 8000
+# Further arguments for ansible-playbook, for example ARGS="-e modelyard_restart=true" or ARGS="--check --diff".
+ARGS ?=
+VENV := .venv
+ANSIBLE := $(VENV)/bin/ansible-playbook -i inventory/demo -e demo_topology=$(TOPOLOGY) -e demo_port=$(PORT)
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet install
+
+.PHONY: help demo demo-stop test bench lint unit integration e2e pythons lock clean
+
+help: ## Show the commands
+	@sed -n 's/^\([a-z0-9-]*\):.*## /  \1\t/p' Makefile | expand -t 16
+
+demo: check-demo $(VENV)/control ## Deploy and prove a real vLLM with a tiny model on this machine (TOPOLOGY=tp2 or 2xtp1, PORT=8000)
+	@$(ANSIBLE) playbooks/deploy.yml $(ARGS)
+
+demo-stop: $(VENV)/control ## Stop the demo, whichever topology runs
+	@$(ANSIBLE) playbooks/teardown.yml $(ARGS)
+
+test: check-test ## Run all tests: lint, types, unit, integration, end to end with the real engine
+	@PYTHON=$(PYTHON) tools/test.sh
+
+bench: $(VENV)/test ## Compare a deploy with a plain `vllm serve`, and time an unchanged deploy
+	@$(VENV)/bin/python tools/bench.py
+
+lint: $(VENV)/test ## Only the linters and the type check
+	@tools/test.sh lint
+
+unit: $(VENV)/test ## Only the unit tests
+	@tools/test.sh unit
+
+integration: $(VENV)/test ## Only the integration tests
+	@tools/test.sh integration
+
+e2e: $(VENV)/test ## Only the tests with the real engine
+	@tools/test.sh e2e
+
+pythons: $(VENV)/test ## Unit and integration tests under every other supported Python that is installed
+	@tools/test.sh pythons
+
+lock: ## Make the lock files again (for developers, needs uv)
+	@tools/lock.sh
+
+clean: ## Remove what was made here, but not while the demo runs
+	@tools/clean.sh
+
+.PHONY: check-demo check-test
+check-demo:
+	@$(PYTHON) tools/machine_check.py demo
+check-test:
+	@$(PYTHON) tools/machine_check.py test
+
+# The environments: made once, made again when their lock changes.
+$(VENV)/control: requirements/control.txt
+	@echo "Making the control node's environment in $(VENV) (half a minute)"
+	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) -r $<
+	@touch $@
+
+$(VENV)/test: requirements/test.txt $(VENV)/control
+	@echo "Adding the test tools to $(VENV)"
+	@$(PIP) -r $<
+	@touch $@

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# All tests, or one part of them: lint unit integration e2e pythons.
+# What cannot run here is said; with CI=true leaving anything out is a failure.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+PYTHON="${PYTHON:-python3}"
+VENV=.venv
+parts=("$@")
+[ $# -gt 0 ] || parts=(lint unit integration pythons e2e)
+left_out=()
+
+system_packages() {
+  # Programs that the tests call, beside Python. On Debian and Ubuntu they are installed when we are root.
+  local missing=()
+  command -v git >/dev/null || missing+=(git)
+  command -v ps >/dev/null || missing+=(procps)
+  command -v curl >/dev/null || missing+=(curl)
+  [ ${#missing[@]} -gt 0 ] || return 0
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "== installing ${missing[*]}"
+    apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  else
+    left_out+=("what needs ${missing[*]}: install it, or run as root on Debian or Ubuntu")
+  fi
+}
+
+step() {
+  local began=$SECONDS name=$1
+  shift
+  echo "== $name"
+  "$@"
+  echo "== $name: passed in $((SECONDS - began)) s"
+}
+
+lint() {
+  # The whole chain reads the project's own collection path; nothing is fetched.
+  $VENV/bin/ruff check .
+  $VENV/bin/ruff format --check .
+  $VENV/bin/yamllint --strict .
+  PATH="$PWD/$VENV/bin:$PATH" $VENV/bin/ansible-lint --offline --strict --profile production -q
+  $VENV/bin/mypy collections/ansible_collections/modelyard/core/plugins/module_utils \
+    collections/ansible_collections/modelyard/core/plugins/plugin_utils \
+    collections/ansible_collections/modelyard/core/plugins/action filter_plugins
+  for playbook in playbooks/*.yml; do
+    $VENV/bin/ansible-playbook -i inventory/demo --syntax-check "$playbook" >/dev/null
+  done
+}
+
+unit() { $VENV/bin/python -m pytest -q tests/unit; }
+
+integration() { $VENV/bin/python -m pytest -q tests/integration; }
+
+e2e() { $VENV/bin/python -m pytest -q -x tests/e2e; }
+
+pythons() {
+  # Every supported Python that is there, beside the one of .venv, with the Ansible release of its lock.
+  local mine other folder
+  mine="$($VENV/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
+  for other in 3.11 3.12 3.13; do
+    [ "$other" != "$mine" ] || continue
+    if ! "python$other" -c 'import ensurepip' 2>/dev/null; then
+      echo "   Python $other is not installed here; the tests run without it"
+      continue
+    fi
+    folder=".venv-$other"
+    [ -x "$folder/bin/python" ] || "python$other" -m venv "$folder"
+    "$folder/bin/python" -m pip --disable-pip-version-check --quiet install -r requirements/test.txt
+    "$folder/bin/python" -m pytest -q tests/unit tests/integration
+  done
+}
+
+make -s "$VENV/test" PYTHON="$PYTHON"
+system_packages
+for part in "${parts[@]}"; do
+  step "$part" "$part"
+done
+if [ ${#left_out[@]} -gt 0 ]; then
+  printf 'Left out: %s\n' "${left_out[@]}"
+  [ "${CI:-}" != true ] || exit 1
+fi
