@@ -16,6 +16,7 @@ options:
   form: {description: What to write., type: str, choices: [plan, refusal, summary], default: plan}
   results: {description: Acceptance steps by service name; for the summary., type: dict, default: {}}
   touched: {description: What this run has changed so far; for the refusal., type: str, default: Nothing was changed.}
+  command: {description: How ansible-playbook is called here; for the summary., type: str, default: ansible-playbook}
   home: {description: The project's folder on the host; for the summary., type: str, default: ""}
 """
 EXAMPLES = 'msg: "{{ plan_result | modelyard_text }}"'
@@ -28,13 +29,14 @@ def modelyard_text(
     results: dict[str, Any] | None = None,
     home: str = "",
     touched: str = "Nothing was changed.",
+    command: str = "ansible-playbook",
 ) -> str:
     """Plain data in, text out."""
     data = plain(plan)
     if form == "refusal":
         return text.refusal(f"The plan for {data['host']}", data["findings"], touched)
     if form == "summary":
-        return text.summary(data, plain(results or {}), home)
+        return text.summary(data, plain(results or {}), home, command)
     return text.plan(data)
 
 

@@ -8,10 +8,12 @@ from typing import Any
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
 from ansible_collections.modelyard.core.plugins.module_utils.plan import intent, text
-from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding, refusals
+from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import count, finding, refusals
 from ansible_collections.modelyard.core.plugins.plugin_utils import control, plain
 
+display = Display()
 PREFIX = "modelyard_"
 #: Set by the playbooks themselves.
 FACTS = ("modelyard_intent", "modelyard_hosts")
@@ -53,7 +55,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         ]
         if refusals(findings):
             host = variables.get("inventory_hostname", "")
-            result.update(failed=True, msg=text.refusal(f"The inventory of {host}", findings), findings=findings)
+            display.display("\n".join([f"\nFindings in the inventory of {host}: {count(findings)}", *text.findings(findings)]))
+            result.update(failed=True, msg=text.refusal(f"The inventory of {host}", findings))
             return result
         home = _expanded(self, wanted["modelyard_home"])
         result.update(

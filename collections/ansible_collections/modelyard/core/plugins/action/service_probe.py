@@ -9,7 +9,6 @@ import jsonschema
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance
-from ansible_collections.modelyard.core.plugins.module_utils.plan import text
 from ansible_collections.modelyard.core.plugins.plugin_utils import call
 from ansible_collections.modelyard.core.plugins.plugin_utils.plain import plain
 
@@ -54,18 +53,13 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         result.update(steps=steps, passed=passed, result=kept["result"])
         if not passed:
             first_failed = next(s for s in steps if not s["passed"])
+            reason = f"failed_{first_failed['id']}"
+            replies = {"replies.json": json.dumps(self.evidence, indent=1)}
+            kept_in = call.keep_evidence(self, self.home, self.service["name"], reason, replies, self.variables)
             result.update(
                 failed=True,
-                reason=f"failed_{first_failed['id']}",
-                evidence=json.dumps(self.evidence, indent=1),
-                msg="\n".join(
-                    [
-                        f"{self.service['name']} was not accepted: step {first_failed['id']} failed on instance "
-                        f"{first_failed['instance']}: {first_failed['detail']}",
-                        *text.acceptance(steps),
-                        f"The service was left as it is. Result: {kept['result']}",
-                    ]
-                ),
+                msg=f"{self.service['name']} was not accepted: step {first_failed['id']} failed on instance "
+                f"{first_failed['instance']}: {first_failed['detail']}. {kept_in}. The service was left as it is.",
             )
         return result
 

@@ -35,14 +35,18 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                     known[index] = one["words"]
             ended = {i: s for i, s in seen.items() if s["ended"]}
             if ended:
-                result.update(failed=True, reason="died_at_start", msg=_death(service, ended), instances=seen)
+                display.display(_death(service, ended))
+                who = ", ".join(f"{service}/{i} {s['words']}" for i, s in ended.items())
+                kept_in = call.keep_evidence(self, args["home"], service, "died_at_start", {}, task_vars or {})
+                result.update(failed=True, msg=f"{who} before it was ready; the lines that decide stand above. {kept_in}")
                 return result
             if all(s["ready"] for s in seen.values()):
                 result["instances"] = seen
                 return result
             late = {i: s for i, s in seen.items() if not s["ready"] and s["elapsed_s"] > timeout_s}
             if late:
-                result.update(failed=True, reason="not_ready", msg=_late(service, late, timeout_s), instances=seen)
+                kept_in = call.keep_evidence(self, args["home"], service, "not_ready", {}, task_vars or {})
+                result.update(failed=True, msg=f"{_late(service, late, timeout_s)} {kept_in}")
                 return result
 
 
@@ -59,4 +63,4 @@ def _late(service: str, late: dict[str, Any], timeout_s: float) -> str:
     lines = [
         f"{service}/{i} is not ready after {timeout_s:.0f} s; it is still {s['words']}. Log: {s['log']}" for i, s in late.items()
     ]
-    return "\n".join([*lines, "Raise ready_timeout_s of the service if it only needs longer."])
+    return " ".join([*lines, "Raise ready_timeout_s of the service if it only needs longer."])

@@ -15,3 +15,19 @@ def module(action: ActionBase, name: str, args: dict[str, Any], task_vars: dict[
         said = result.get("msg") or result.get("module_stderr") or "it did not say why"
         raise AnsibleActionFail(str(said), result=result)
     return result
+
+
+def keep_evidence(
+    action: ActionBase, home: str, service: str, reason: str, documents: dict[str, str], task_vars: dict[str, Any]
+) -> str:
+    """Keep the evidence of a failure on the host; returns `Evidence: <folder>`, or why it could not be kept.
+
+    Never fails itself: it would hide the failure it documents.
+    """
+    args = {"home": home, "service": service, "reason": reason, "documents": documents}
+    try:
+        kept = module(action, "evidence_keep", args, task_vars)
+    except AnsibleActionFail as exc:
+        return f"Evidence could not be kept: {exc}"
+    problems = f" (not all of it: {'; '.join(kept['problems'])})" if kept["problems"] else ""
+    return f"Evidence: {kept['path']}{problems}"

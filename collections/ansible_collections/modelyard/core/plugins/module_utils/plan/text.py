@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Sequence
 
-from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import count, ordered
+from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import count, ordered, refusals
 
 
 def table(rows: Sequence[Sequence[Any]], indent: str = "  ") -> List[str]:
@@ -27,14 +27,9 @@ def findings(found: Sequence[Dict[str, str]]) -> List[str]:
 
 
 def refusal(subject: str, found: Sequence[Dict[str, str]], touched: str = "Nothing was changed.") -> str:
-    """The text of a refused run: every finding, and what was touched so far."""
-    return "\n".join(
-        [
-            f"{subject} was refused: {count(found)}.",
-            *findings(found),
-            f"{touched} Each id is explained in docs/checks.md.",
-        ]
-    )
+    """One line for a refused run whose findings were shown already: their ids, and what was touched so far."""
+    ids = ", ".join(dict.fromkeys(f["id"] for f in refusals(found)))
+    return f"{subject} was refused: {ids}. What was found and what to do stands above; docs/checks.md explains each id. {touched}"
 
 
 def plan(plan: Mapping[str, Any]) -> str:
@@ -82,7 +77,9 @@ def acceptance(steps: Sequence[Mapping[str, Any]]) -> List[str]:
     return table(rows)
 
 
-def summary(plan: Mapping[str, Any], results: Mapping[str, Sequence[Mapping[str, Any]]], home: str) -> str:
+def summary(
+    plan: Mapping[str, Any], results: Mapping[str, Sequence[Mapping[str, Any]]], home: str, command: str = "ansible-playbook"
+) -> str:
     """What runs where, the acceptance, a line to try it, how to stop it, where the logs are."""
     lines: List[str] = []
     for service in plan["services"]:
@@ -101,6 +98,6 @@ def summary(plan: Mapping[str, Any], results: Mapping[str, Sequence[Mapping[str,
             "Logs",
             *[f"  {base}/instance-{i['index']}/logs/current.log" for i in service["instances"]],
             "Stop it",
-            f"  ansible-playbook playbooks/teardown.yml -e teardown_service={service['name']}   (same -i as now)",
+            f"  {command} playbooks/teardown.yml -e teardown_service={service['name']}",
         ]
     return "\n".join(lines)
