@@ -1,7 +1,8 @@
-"""Print the option table of an installed vLLM, for module_utils/plan/data/vllm/<release>.yml.
+"""Print the option table of an installed vLLM: what stands below `options:` in module_utils/plan/data/vllm/<release>.yml.
 
-Run it with the Python of a runtime: RUNTIME/bin/python tools/vllm_options.py > .../<release>.yml
-The parser of the release itself is asked, so nothing is copied by hand; `removed` is knowledge and is kept by hand.
+Run it with the Python of a runtime: RUNTIME/bin/python tools/vllm_options.py
+The parser of the release itself is asked, so nothing is copied by hand; what stands above (`release`, `removed`, `owned`)
+is knowledge and is kept by hand.
 """
 
 import argparse

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import jsonschema
+from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance
@@ -34,7 +35,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         if self._task.check_mode:
             result["skipped"] = True
             return result
-        ladder = acceptance.ladder(args.get("steps"))
+        try:
+            ladder = acceptance.ladder(args.get("steps"))
+        except KeyError as exc:
+            raise AnsibleActionFail(str(exc.args[0])) from exc
         first = [s for s in ladder if s.id in acceptance.FIRST]
         rounds = ([first] if first else []) + [[s] for s in ladder if s.id not in acceptance.FIRST]
         steps: list[dict[str, Any]] = []
@@ -44,10 +48,11 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             if failed:
                 break
         passed = all(s["passed"] for s in steps)
+        record = {"passed": passed, "complete": len(ladder) == len(acceptance.LADDER), "steps": steps}
         kept = call.module(
             self,
             "service_probe",
-            {**self._base(), "asks": {}, "record": {"passed": passed, "steps": steps}},
+            {**self._base(), "asks": {}, "record": record},
             self.variables,
         )
         result.update(steps=steps, passed=passed, result=kept["result"])

@@ -60,9 +60,11 @@ def main() -> None:
         index = int(instance["index"])
         folder = layout.instance_dir(args["home"], args["service"], index)
         state = layout.state(folder)
-        if state and supervisor.leader_alive(state):
-            if state["request"]["digest"] != instance["digest"]:
-                module.fail_json(
+        alive = state is not None and supervisor.leader_alive(state)
+        if alive and state["request"]["digest"] == instance["digest"]:
+            pass
+        elif alive and not module.check_mode:  # in check mode the stop before this was only shown
+            module.fail_json(
                     msg=f"{instance['name']} runs with other parameters (pid {state['leader']['pid']}); stop it first"
                 )
         else:

@@ -92,7 +92,7 @@ def log_since(state: dict, offset: int) -> str:
 
 
 def record(home: str, service: str, wanted: dict) -> str:
-    """Keep the result of every acceptance; a passed one is bound to these very processes."""
+    """Keep the result of every acceptance; a whole and passed one makes the service accepted, bound to these processes."""
     base = layout.service_dir(home, service)
     (base / "acceptance").mkdir(exist_ok=True)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
@@ -100,14 +100,14 @@ def record(home: str, service: str, wanted: dict) -> str:
     result = {"at": round(time.time(), 3), "service": service, **wanted}
     layout.write_json(path, result)
     accepted = base / "accepted.json"
-    if wanted["passed"]:
+    if wanted["passed"] and wanted["complete"]:
         instances = []
         for index, folder in layout.instances(home, service):
             state = layout.state(folder)
             if state and supervisor.leader_alive(state):
                 instances.append({"index": index, "alive": True, "leader": state["leader"], "digest": state["request"]["digest"]})
         layout.write_json(accepted, {"at": result["at"], "instances": host.accepted_for(instances), "result": str(path)})
-    elif accepted.exists():
+    elif not wanted["passed"] and accepted.exists():
         accepted.unlink()
     return str(path)
 

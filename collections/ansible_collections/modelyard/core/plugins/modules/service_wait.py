@@ -31,6 +31,7 @@ RETURN = r"""
 instances: {description: "Phase, words, seconds, ready, ended, deciding lines, log; by instance.", type: dict, returned: success}
 """
 
+import signal
 import time
 from pathlib import Path
 
@@ -51,6 +52,20 @@ def tail(path: str) -> str:
             return stream.read().decode("utf-8", "replace")
     except OSError:
         return ""
+
+
+def how_it_ended(folder: Path) -> str:
+    """In words; the keeper writes it down a moment after the end."""
+    for _ in range(10):
+        ended = (layout.state(folder) or {}).get("ended")
+        if ended:
+            break
+        time.sleep(0.1)
+    else:
+        return "its keeper is gone and did not write down how"
+    if ended["signal"] == signal.SIGKILL:
+        return "killed by signal 9: by somebody, or by the kernel because memory ran out (see dmesg)"
+    return f"killed by signal {ended['signal']}" if ended["signal"] else f"exit code {ended['code']}"
 
 
 def watch(home: str, service: str, index: int) -> dict:
@@ -82,9 +97,7 @@ def watch(home: str, service: str, index: int) -> dict:
         "elapsed_s": round(time.time() - state["started_at"], 1),
     }
     if not alive:
-        ended = (layout.state(folder) or {}).get("ended") or {}
-        how = f"killed by signal {ended['signal']}" if ended.get("signal") else f"exit code {ended.get('code', 'unknown')}"
-        seen.update(phase="ended", words=f"ended ({how})", deciding=engine_log.deciding_lines(text))
+        seen.update(phase="ended", words=f"ended ({how_it_ended(folder)})", deciding=engine_log.deciding_lines(text))
     elif ready:
         seen.update(phase="ready", words="answers on /health")
         keeper = int(state["keeper"]["pid"])

@@ -8,8 +8,7 @@ from typing import Any, Dict, List, Mapping
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
 from ansible_collections.modelyard.core.plugins.module_utils.plan.intent import nearest
-
-MARKER = "MODELYARD_SERVICE"
+from ansible_collections.modelyard.core.plugins.module_utils.process.identity import MARKER
 
 #: The same for every engine: nothing is fetched at run time, nothing is reported home, processes stay recognisable.
 ENVIRONMENT = {
@@ -46,7 +45,9 @@ def engine_findings(engine: Mapping[str, Any], table: Mapping[str, Any], where: 
                     "write engine keys as vLLM names its options, with underscores",
                 )
             )
-        elif key in table["options"]["switch"] + table["options"]["flag"] and not isinstance(engine[key], bool):
+        elif key in table["options"]["switch"] + table["options"]["flag"] and not isinstance(
+            engine[key], (bool, type(None))
+        ):
             found.append(finding("PL-ENGINE-VALUE", place, f"{engine[key]!r} is neither true nor false", "write true or false"))
     return found
 
@@ -89,7 +90,8 @@ def arguments(service: Mapping[str, Any], port: int, table: Mapping[str, Any]) -
 
 def shutdown_timeout(service: Mapping[str, Any]) -> float:
     """Seconds that the engine of this service may take to finish open requests at a stop."""
-    return float(service["engine"].get("shutdown_timeout", SHUTDOWN_TIMEOUT_S))
+    wanted = service["engine"].get("shutdown_timeout", SHUTDOWN_TIMEOUT_S)
+    return float(wanted) if isinstance(wanted, (int, float)) else 0.0
 
 
 def spread(cards: List[int], ranks: int) -> List[List[int]]:
@@ -123,9 +125,9 @@ def environment(service: Mapping[str, Any], cards: List[List[int]], backend: Map
     return values
 
 
-def digest(words: List[str], environment: Mapping[str, str], model: str) -> str:
-    """One short hash over everything that a running engine was started with."""
-    text = json.dumps([words, sorted(environment.items()), model])
+def digest(words: List[str], environment: Mapping[str, str], model: str, key_hash: str) -> str:
+    """One short hash over everything that a running engine was started with; `key_hash` is a slow hash of its API key."""
+    text = json.dumps([words, sorted(environment.items()), model, key_hash])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

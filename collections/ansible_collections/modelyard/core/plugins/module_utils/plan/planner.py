@@ -39,10 +39,11 @@ def plan(intent: Mapping[str, Any], survey: Mapping[str, Any]) -> Dict[str, Any]
         finding(
             "PF-SERVICE-NOT-IN-INVENTORY",
             f"{survey['host']['name']}:{intent['home']}/services/{name}",
-            f"the service {name} has a folder here, but the inventory does not name it",
+            f"the service {name} runs here, but the inventory does not name it",
             f"leave it, or take it down: playbooks/teardown.yml -e teardown_service={name}",
         )
         for name in sorted(set(survey["services"]) - known)
+        if survey["services"][name]["pids"]
     ]
     if refusals(findings):
         for service in services:
@@ -87,7 +88,7 @@ def _service(wanted: Mapping[str, Any], intent: Mapping[str, Any], survey: Mappi
                 "cards": ranks,
                 "argv": words,
                 "environment": environment,
-                "digest": launch.digest(words, environment, fingerprint),
+                "digest": launch.digest(words, environment, fingerprint, wanted["key_hash"]),
             }
         )
     findings += _ports(wanted, instances, survey)
@@ -106,7 +107,7 @@ def _service(wanted: Mapping[str, Any], intent: Mapping[str, Any], survey: Mappi
         "ready_timeout_s": int(wanted["ready_timeout_s"]),
         "shutdown_timeout_s": launch.shutdown_timeout(wanted),
         "acceptance": dict(wanted["acceptance"]),
-        "secured": bool(wanted["secured"]),
+        "secured": bool(wanted["key_hash"]),
         "runtime": runtime,
         "instances": instances,
         "action": action,
@@ -164,6 +165,16 @@ def _runtime(
                 f"correct {where}.runtime_path or leave it out",
             )
         )
+    found = str(seen.get("vllm", ""))
+    if wanted["runtime_path"] and found and found.split("+")[0] != known.vllm_release:
+        findings.append(
+            finding(
+                "PF-RUNTIME-RELEASE",
+                f"{survey['host']['name']}:{path}",
+                f"it holds vLLM {found}; the options of {wanted['name']} were planned for {known.vllm_release}",
+                f"set {where}.runtime to one of the same release ({', '.join(tables.runtime_names())}), or use another environment",
+            )
+        )
     if not wanted["runtime_path"] and not seen.get("complete") and python["short"] not in known.pythons:
         findings.append(
             finding(
@@ -212,7 +223,8 @@ def _model(wanted: Mapping[str, Any], listing: Optional[Mapping[str, Any]], surv
             )
         ]
     longest, length = model.longest_context(listing), wanted["engine"].get("max_model_len")
-    if longest and isinstance(length, int) and length > longest:
+    stretched = "hf_overrides" in wanted["engine"]  # then config.json does not decide
+    if longest and isinstance(length, int) and length > longest and not stretched:
         return [
             finding(
                 "PF-MODEL-CONTEXT",
@@ -246,7 +258,7 @@ def _cards(wanted: Mapping[str, Any], survey: Mapping[str, Any], where: str) -> 
             finding(
                 "PL-CARDS",
                 f"{where}.topology",
-                f"{replicas} x tensor_parallel_size {tp} needs {needed} {kind}s, {len(cards)} are given ({_list(cards)})",
+                f"{replicas} x tensor_parallel_size {tp} needs {needed} {kind}(s), {len(cards)} given ({_list(cards)})",
                 f"lower tensor_parallel_size or replicas to fit {len(cards)}, or give more under cards",
             )
         ]
@@ -284,7 +296,9 @@ def _ports(wanted: Mapping[str, Any], instances: List[Dict[str, Any]], survey: M
         if not busy or busy["service"] == wanted["name"]:
             continue
         owner = (
-            f"pid {busy['pid']} of user {busy['user']} ({busy['command']})"
+            f"the service {busy['service']} of this project (pid {busy['pid']})"
+            if busy["service"]
+            else f"pid {busy['pid']} of user {busy['user']} ({busy['command']})"
             if busy["pid"]
             else f"a process of user {busy['user']} that this user may not look into"
         )
@@ -310,7 +324,7 @@ def _leftovers(wanted: Mapping[str, Any], seen: Optional[Mapping[str, Any]], sur
                 "PF-LEFTOVER",
                 f"{survey['host']['name']}:{wanted['name']}",
                 f"processes of an earlier run live on without their API server: {'; '.join(lines)}",
-                "end exactly these with playbooks/teardown.yml, then deploy again",
+                f"end exactly these with playbooks/teardown.yml -e teardown_service={wanted['name']}, then deploy again",
             )
         )
     if seen["suspects"]:
@@ -345,7 +359,8 @@ def _action(
             lines.append(f"instance {instance['index']}: not running -> running")
         elif now["digest"] != instance["digest"] and instance["argv"]:
             after = {"argv": instance["argv"], "environment": instance["environment"], "model": fingerprint}
-            lines += [f"instance {instance['index']} {line}" for line in launch.differences(now["launch"], after)]
+            shown = launch.differences(now["launch"], after) or ["API key: another one, or none"]
+            lines += [f"instance {instance['index']} {line}" for line in shown]
     lines += [f"instance {i}: running -> gone" for i in sorted(set(running) - wanted_indexes)]
     if not lines:
         return KEEP, [], []
@@ -377,7 +392,7 @@ def _capacity(services: List[Dict[str, Any]], survey: Mapping[str, Any]) -> Find
             finding(
                 "PF-MEMORY",
                 host["name"],
-                f"{', '.join(s['name'] for s in fresh)} need about {need} MiB of main memory, "
+                f"about {need} MiB of main memory are needed for {', '.join(s['name'] for s in fresh)}, "
                 f"{host['memory_available_mib']} MiB are free of {host['memory_total_mib']}",
                 "free memory, lower kv_cache_memory_bytes, or start fewer ranks",
             )
@@ -429,7 +444,7 @@ def _host_findings(intent: Mapping[str, Any], survey: Mapping[str, Any]) -> Find
                 "PF-LOCK-HELD",
                 f"{name}:{intent['home']}/lock",
                 f"another run holds the lock: {holder['what']} by {holder['by']} since {holder['since']}",
-                "wait for it; a lock whose run has died is taken over by itself",
+                f"wait for it; when that run has died on its control node, remove {name}:{intent['home']}/lock",
             )
         )
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, Mapping, Sequence
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import count, ordered, refusals
+from ansible_collections.modelyard.core.plugins.module_utils.survey.http import reachable
 
 
 def table(rows: Sequence[Sequence[Any]], indent: str = "  ") -> List[str]:
@@ -54,11 +55,17 @@ def plan(plan: Mapping[str, Any]) -> str:
     for runtime in plan["runtimes"]:
         lines.append(f"  runtime {runtime['path']} ({'there' if runtime['present'] else 'to be made'})")
     for service in plan["services"]:
-        lines.append(f"  model   {service['model']['path']} ({'there' if service['model']['fingerprint'] else 'to be made'})")
+        lines.append(f"  model   {service['model']['path']} ({_presence(service['model'])})")
         lines += [f"  change  {service['name']}: {line}" for line in service["differences"]]
     if plan["findings"]:
         lines += [f"Findings: {count(plan['findings'])}", *findings(plan["findings"])]
     return "\n".join(lines)
+
+
+def _presence(model: Mapping[str, Any]) -> str:
+    if model["fingerprint"]:
+        return "there"
+    return "to be made" if model["recipe"] else "missing"
 
 
 def acceptance(steps: Sequence[Mapping[str, Any]]) -> List[str]:
@@ -84,7 +91,7 @@ def summary(
     lines: List[str] = []
     for service in plan["services"]:
         base = f"{home}/services/{service['name']}"
-        urls = [f"http://{service['listen']['host']}:{i['port']}" for i in service["instances"]]
+        urls = [f"http://{reachable(service['listen']['host'])}:{i['port']}" for i in service["instances"]]
         lines += [f"{service['name']} serves {service['model']['id']} on {plan['host']}: {', '.join(urls)}"]
         if results.get(service["name"]):
             lines += ["Acceptance", *acceptance(results[service["name"]])]

@@ -2,8 +2,8 @@
 
 Port and name do not find vLLM's workers, and a similar command line proves nothing. So several signs are looked at
 together, and no single one is enough: an admin's shell may stand in our folder, another service shares the runtime, a
-session's number can be used again. Two independent signs make a process ours; one makes it suspect: it is shown and left
-alone.
+session's number can be used again, an environment can be sourced into any shell. A process is ours when two signs agree
+and one of them ties it to a start of the service (RULES); with fewer it is suspect: it is shown and left alone.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from ansible_collections.modelyard.core.plugins.module_utils.process import proc
 
 MARKER = "MODELYARD_SERVICE"
 OURS, SUSPECT, STRANGER = "ours", "suspect", "stranger"
+#: Sets of signs of which one must be shown whole, together with at least one further sign if it is a single one.
+RULES = (frozenset({"recorded"}), frozenset({"session"}), frozenset({"marker", "folder"}))
 SIGNS_NEEDED = 2
 
 #: What each sign means, as it is shown to people.
 SIGNS = {
     "marker": f"{MARKER} in its environment names this service",
     "session": "it belongs to the session that the service was started in",
-    "folder": "it works in the service's run folder",
+    "folder": "it works below the service's folder",
     "runtime": "it has files of the service's runtime in memory",
     "recorded": "its pid and start time were written down at the start",
 }
@@ -59,7 +61,7 @@ class Found(NamedTuple):
 
 def verdict(signs: FrozenSet[str]) -> str:
     """Decide from the signs alone."""
-    if len(signs) >= SIGNS_NEEDED:
+    if len(signs) >= SIGNS_NEEDED and any(rule <= signs for rule in RULES):
         return OURS
     return SUSPECT if signs else STRANGER
 

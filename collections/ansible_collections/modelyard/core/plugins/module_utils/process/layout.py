@@ -1,6 +1,6 @@
 """Where things lie below the project's home on a host, and the small JSON files in it.
 
-services/<name>/                     keeper.py  secret.env  manifest.json  accepted.json
+services/<name>/                     keeper.py  api_key  manifest.json  accepted.json
 services/<name>/instance-<i>/        launch.sh  env
 services/<name>/instance-<i>/run/    state.json (written by the keeper), the working directory of the engine
 services/<name>/instance-<i>/logs/   one file per start, current.log points to the newest

@@ -111,6 +111,9 @@ def runtime(path: str, full: bool) -> Dict[str, Any]:
         return found
     found["complete"] = layout.read_json(folder / COMPLETE) is not None
     program = folder / "bin" / "python"
+    if not program.exists():
+        found["error"] = "there is no Python environment in this folder (no bin/python)"
+        return found
     try:
         done = subprocess.run(
             [str(program), "-c", FULL_CHECK if full else QUICK_CHECK],

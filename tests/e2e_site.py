@@ -1,0 +1,67 @@
+"""Sites with the tiny model on the real engine, and a client. The runtime is made once, by the first deploy."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+from harness import Site, free_port
+
+ENGINE = {
+    "max_model_len": 4096,
+    "max_num_seqs": 4,
+    "max_logprobs": 20,
+    "enforce_eager": True,
+    "kv_cache_memory_bytes": 268435456,
+    "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
+}
+
+
+def service(home: str, name: str, port: int, replicas: int, tp: int) -> dict[str, Any]:
+    """One service of the tiny model."""
+    return {
+        "name": name,
+        "backend": "cpu",
+        "model": {"id": "tiny", "path": f"{home}/models/tiny", "recipe": "tiny_qwen3.py"},
+        "topology": {"replicas": replicas, "tensor_parallel_size": tp},
+        "listen": {"host": "127.0.0.1", "base_port": port},
+        "engine": dict(ENGINE),
+        "acceptance": {"serial_requests": 5},
+    }
+
+
+def make_site(folder: Any, name: str, replicas: int, tp: int) -> Site:
+    """A site with one service on free ports."""
+    site = Site(folder, [])
+    site.services = [service(str(site.home), name, free_port(replicas), replicas, tp)]
+    return site
+
+
+def torn_down(site: Site) -> Iterator[Site]:
+    """Hand a site to tests and stop what runs on it afterwards, whatever happened."""
+    yield site
+    run = site.play("teardown")
+    assert run.rc == 0, run.output[-3000:]
+
+
+def get(port: int, path: str, key: str = "", body: Any = None) -> tuple[int, Any]:
+    """One request as a client would send it; (status, parsed reply)."""
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers={"Content-Type": "application/json"})
+    if key:
+        request.add_header("Authorization", f"Bearer {key}")
+    if body is not None:
+        request.data = json.dumps(body).encode()
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=120) as reply:
+            text = reply.read().decode()
+            status = reply.status
+    except urllib.error.HTTPError as exc:
+        text, status = exc.read().decode(), exc.code
+    try:
+        return status, json.loads(text)
+    except ValueError:
+        return status, text

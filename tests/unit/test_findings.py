@@ -1,0 +1,319 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from ansible_collections.modelyard.core.plugins.module_utils.plan import findings, intent, planner
+from unit import worlds
+
+SPEC = {"options": {"name": {}, "engine": {}, "listen": {"options": {"host": {}, "base_port": {}}}}}
+ONE = {"replicas": 1, "tensor_parallel_size": 1}
+
+
+def planned(*services, restart=False, **seen):
+    return planner.plan(worlds.intent(*services, restart=restart), worlds.survey(**seen))["findings"]
+
+
+def of_a_running_one(service, now):
+    first = planner.plan(worlds.intent(service), worlds.survey())
+    return planned(now, services=worlds.running(first))
+
+
+def empty(**more):
+    return {"instances": [], "leftovers": [], "suspects": [], "accepted": False, "pids": [], **more}
+
+
+def services(*changes):
+    return [worlds.service(**change) for change in changes]
+
+
+LEFT = {"pid": 372858, "ppid": 1, "state": "S", "user": "ops", "comm": "VLLM::Worker_TP"}
+SUSPECT = {"pid": 900, "user": "eve", "command": "bash", "signs": ["folder"]}
+LOCK = {"run": "other 1 2", "what": "teardown", "by": "eve on control2, ansible-playbook pid 9", "since": "Monday"}
+
+# id, what finds it, and the whole finding: what was found, where, and what the admin can do.
+CASES = [
+    (
+        "IN-VARIABLE-UNKNOWN",
+        lambda: intent.unknown_variables(["modelyard_service"], ["modelyard_services", "modelyard_home"], "modelyard_"),
+        "modelyard_service",
+        "the variable modelyard_service is not read by anything; did you mean modelyard_services?",
+        "correct its name or remove it; ansible-inventory --host HOST shows where it comes from",
+    ),
+    (
+        "IN-KEY-UNKNOWN",
+        lambda: intent.unknown_keys([{"name": "tiny", "listen": {"base_prot": 1}}], SPEC, "modelyard_services"),
+        "modelyard_services[tiny].listen.base_prot",
+        "base_prot is not a key that is known there; did you mean base_port?",
+        "known there: base_port, host",
+    ),
+    (
+        "IN-VALUE",
+        lambda: intent.meaning(services({"topology": {"tensor_parallel_size": 0}})),
+        "modelyard_services[tiny-qwen3].topology.tensor_parallel_size",
+        "0 is below 1",
+        "set at least 1",
+    ),
+    (
+        "IN-NAME",
+        lambda: intent.meaning(services({"name": "vllm"})),
+        "modelyard_services[vllm].name",
+        "'vllm' is no name for a service: it names folders and sessions and should say what runs",
+        "use small letters, digits, dots and hyphens, for example qwen3-14b-32k",
+    ),
+    (
+        "IN-NAME-TWICE",
+        lambda: intent.meaning(services({}, {"listen": {"base_port": 9000}})),
+        "modelyard_services",
+        "2 services are called tiny-qwen3",
+        "give each service of a host its own name",
+    ),
+    (
+        "IN-PORT-TWICE",
+        lambda: intent.meaning(services({"topology": {"replicas": 2}}, {"name": "other", "listen": {"base_port": 8001}})),
+        "modelyard_services[other].listen.base_port",
+        "port 8001 is wanted by tiny-qwen3 and by other",
+        "give each service a base_port of its own, with one port per replica after it",
+    ),
+    (
+        "PL-ENGINE-KEY-UNKNOWN",
+        lambda: planned(worlds.service(engine={"max_model_length": 4096})),
+        "modelyard_services[tiny-qwen3].engine.max_model_length",
+        "vLLM 0.32.0 has no option max_model_length; did you mean max_model_len?",
+        "write engine keys as vLLM names its options, with underscores",
+    ),
+    (
+        "PL-ENGINE-KEY-REMOVED",
+        lambda: planned(worlds.service(engine={"swap_space": 4})),
+        "modelyard_services[tiny-qwen3].engine.swap_space",
+        "vLLM 0.32.0 has no option swap_space",
+        "it has had no effect since V1 and is gone since 0.18; leave it out, preempted requests are computed again",
+    ),
+    (
+        "PL-ENGINE-KEY-OWNED",
+        lambda: planned(worlds.service(engine={"tensor_parallel_size": 2})),
+        "modelyard_services[tiny-qwen3].engine.tensor_parallel_size",
+        "tensor_parallel_size is not set under engine",
+        "set topology.tensor_parallel_size of the service",
+    ),
+    (
+        "PL-ENGINE-VALUE",
+        lambda: planned(worlds.service(engine={"enforce_eager": "yes"})),
+        "modelyard_services[tiny-qwen3].engine.enforce_eager",
+        "'yes' is neither true nor false",
+        "write true or false",
+    ),
+    (
+        "PL-RUNTIME-UNKNOWN",
+        lambda: planned(worlds.service(runtime="vllm-cuda-9", runtime_path="")),
+        "modelyard_services[tiny-qwen3].runtime",
+        "there is no runtime vllm-cuda-9",
+        "known: vllm-cpu-0.32.0",
+    ),
+    (
+        "PL-CARDS",
+        lambda: planned(worlds.service(topology={"tensor_parallel_size": 8})),
+        "modelyard_services[tiny-qwen3].topology",
+        "1 x tensor_parallel_size 8 needs 8 CPU cores, 4 are given (0, 1, 2, 3)",
+        "lower tensor_parallel_size or replicas to fit 4, or give more under cards",
+    ),
+    (
+        "PL-CARDS",
+        lambda: planned(worlds.service(cards=["3", "4", "7"])),
+        "modelyard_services[tiny-qwen3].cards",
+        "CPU core 4, 7 wanted; box has 0, 1, 2, 3",
+        "name cards that are there, or all",
+    ),
+    (
+        "PL-CARDS-SHARED",
+        lambda: planned(
+            worlds.service(cards=["0", "1"], topology=ONE),
+            worlds.service(name="other", cards=["1", "2"], topology=ONE, listen={"base_port": 9000}),
+        ),
+        "modelyard_services",
+        "cards used by several services (1: tiny-qwen3, other)",
+        "give each its own cards",
+    ),
+    (
+        "PF-HOME",
+        lambda: planned(home_problem="no right to write in /opt (owner root)"),
+        "box:/opt/modelyard",
+        "user ops cannot work there: no right to write in /opt (owner root)",
+        "give that user the folder, or set modelyard_home to one of its own",
+    ),
+    (
+        "PF-PYTHON",
+        lambda: planned(
+            worlds.service(runtime_path=""), python={"path": "/usr/bin/python3", "version": "3.9.2", "short": "3.9"}
+        ),
+        "box:/usr/bin/python3",
+        "it is Python 3.9.2; the runtime vllm-cpu-0.32.0 exists for 3.11, 3.12, 3.13",
+        "set modelyard_python to a right one on this host",
+    ),
+    (
+        "PF-PORT-BUSY",
+        lambda: planned(ports={"8000": {"service": "", "pid": 4711, "user": "eve", "command": "python -m http.server"}}),
+        "box:8000",
+        "the port of tiny-qwen3/0 is in use by pid 4711 of user eve (python -m http.server)",
+        "ask that user, or choose another base_port for tiny-qwen3",
+    ),
+    (
+        "PF-PORT-BUSY",
+        lambda: planned(ports={"8000": {"service": "", "pid": None, "user": "root", "command": ""}}),
+        "box:8000",
+        "the port of tiny-qwen3/0 is in use by a process of user root that this user may not look into",
+        "ask that user, or choose another base_port for tiny-qwen3",
+    ),
+    (
+        "PF-MODEL-MISSING",
+        lambda: planned(models={worlds.MODEL: worlds.listing(exists=False)}),
+        "box:/srv/models/tiny-qwen3",
+        "the model folder of tiny-qwen3 is not there",
+        "put tiny-qwen3 there, or correct model.path",
+    ),
+    (
+        "PF-MODEL-INCOMPLETE",
+        lambda: planned(
+            models={
+                worlds.MODEL: worlds.listing(
+                    files={"config.json": 700, "a-00001-of-00002.safetensors": 1, "tokenizer_config.json": 0},
+                    shards=["a-00001-of-00002.safetensors", "a-00002-of-00002.safetensors"],
+                )
+            }
+        ),
+        "box:/srv/models/tiny-qwen3",
+        "the model of tiny-qwen3 lacks tokenizer_config.json, a-00002-of-00002.safetensors",
+        "copy just these files there; the rest can stay",
+    ),
+    (
+        "PF-MODEL-CONTEXT",
+        lambda: planned(worlds.service(engine={"max_model_len": 65536})),
+        "modelyard_services[tiny-qwen3].engine.max_model_len",
+        "65536 tokens are wanted, config.json of the model says 32768",
+        "set at most 32768, or give the model longer positions with hf_overrides",
+    ),
+    (
+        "PF-MEMORY",
+        lambda: planned(host={"memory_available_mib": 4000}),
+        "box",
+        "tiny-qwen3 need about 7348 MiB of main memory, 4000 MiB are free of 64000",
+        "free memory, lower kv_cache_memory_bytes, or start fewer ranks",
+    ),
+    (
+        "PF-DISK",
+        lambda: planned(worlds.service(runtime_path=""), disk_free_mib=2000),
+        "box:/opt/modelyard",
+        "making the runtime needs about 3600 MiB, 2000 MiB are free",
+        "free space there, or set modelyard_runtimes_dir to a larger disk",
+    ),
+    (
+        "PF-SHM",
+        lambda: planned(host={"shm_free_mib": 64}),
+        "box:/dev/shm",
+        "64 MiB are free, the engine's processes need at least 128 MiB to talk to each other",
+        "remove stale segments that nobody holds, or mount /dev/shm larger",
+    ),
+    (
+        "PF-RUNTIME-BROKEN",
+        lambda: planned(runtimes={"/opt/vllm": {"exists": True, "complete": False, "error": "no package vllm"}}),
+        "box:/opt/vllm",
+        "this runtime cannot import vllm: no package vllm",
+        "name another one with runtime_path",
+    ),
+    (
+        "PF-RUNTIME-BROKEN",
+        lambda: planned(runtimes={"/opt/vllm": {"exists": False, "complete": False, "error": ""}}),
+        "box:/opt/vllm",
+        "there is no Python environment with vllm in this folder",
+        "correct modelyard_services[tiny-qwen3].runtime_path or leave it out",
+    ),
+    (
+        "PF-LEFTOVER",
+        lambda: planned(services={"tiny-qwen3": empty(leftovers=[LEFT])}),
+        "box:tiny-qwen3",
+        "processes of an earlier run live on without their API server: "
+        "372858 VLLM::Worker_TP (ops, state S, parent 1)",
+        "end exactly these with playbooks/teardown.yml, then deploy again",
+    ),
+    (
+        "PF-SUSPECT",
+        lambda: planned(services={"tiny-qwen3": empty(suspects=[SUSPECT])}),
+        "box:tiny-qwen3",
+        "looks related, but one sign is not enough: 900 bash (eve; folder)",
+        "nothing: they are left alone",
+    ),
+    (
+        "PF-LOCK-HELD",
+        lambda: planned(lock=LOCK),
+        "box:/opt/modelyard/lock",
+        "another run holds the lock: teardown by eve on control2, ansible-playbook pid 9 since Monday",
+        "wait for it; a lock whose run has died is taken over by itself",
+    ),
+    (
+        "PF-RESTART-NEEDED",
+        lambda: of_a_running_one(
+            worlds.service(), worlds.service(engine={"max_model_len": 8192}, environment={"VLLM_LOGGING_LEVEL": "DEBUG"})
+        ),
+        "modelyard_services[tiny-qwen3]",
+        "tiny-qwen3 runs with other parameters (instance 0 --max-model-len: 4096 -> 8192; "
+        "instance 0 environment VLLM_LOGGING_LEVEL: (not set) -> DEBUG)",
+        "nothing was restarted: run again with -e modelyard_restart=true when its users can do without it, "
+        "or undo the change",
+    ),
+    (
+        "PF-SERVICE-NOT-IN-INVENTORY",
+        lambda: planned(services={"old-one": empty()}),
+        "box:/opt/modelyard/services/old-one",
+        "the service old-one has a folder here, but the inventory does not name it",
+        "leave it, or take it down: playbooks/teardown.yml -e teardown_service=old-one",
+    ),
+]
+SEVERITY = {"PL-CARDS-SHARED": "warn", "PF-SUSPECT": "note", "PF-SERVICE-NOT-IN-INVENTORY": "note"}
+
+
+@pytest.mark.parametrize(("id", "find", "where", "what", "do"), CASES, ids=[case[0] for case in CASES])
+def test_a_finding_says_what_where_and_what_to_do(id, find, where, what, do):
+    assert find() == [{"id": id, "severity": SEVERITY.get(id, "refuse"), "where": where, "what": what, "do": do}]
+
+
+def test_every_id_of_the_catalogue_is_found_by_a_case_above():
+    assert {case[0] for case in CASES} == set(findings.CATALOGUE)
+
+
+def test_every_id_has_a_paragraph_in_the_docs_and_no_other_is_explained():
+    page = (worlds.ROOT / "docs/checks.md").read_text(encoding="utf-8")
+    explained = re.findall(r"^### ([A-Z]{2}-[A-Z-]+)\s*$", page, re.MULTILINE)
+    assert sorted(explained) == sorted(findings.CATALOGUE)
+
+
+def test_an_unknown_id_cannot_be_reported():
+    with pytest.raises(KeyError):
+        findings.finding("PF-NO-SUCH", "here", "this", "that")
+
+
+def test_refusals_come_before_warnings_before_notes_and_keep_their_order():
+    found = [
+        findings.finding("PF-SUSPECT", "a", "", ""),
+        findings.finding("PL-CARDS-SHARED", "b", "", ""),
+        findings.finding("PF-SHM", "c", "", ""),
+        findings.finding("PF-DISK", "d", "", ""),
+    ]
+    assert [f["where"] for f in findings.ordered(found)] == ["c", "d", "b", "a"]
+    assert [f["where"] for f in findings.refusals(found)] == ["c", "d"]
+    assert findings.count(found) == "2 refuse, 1 warn, 1 note"
+    assert findings.count([]) == "0 refuse, 0 warn, 0 note"
+
+
+def test_a_broken_runtime_of_ours_is_to_be_removed_by_the_admin_and_not_by_us():
+    service = worlds.service(runtime_path="")
+    path = planner.plan(worlds.intent(service), worlds.survey())["runtimes"][0]["path"]
+    broken = {path: {"exists": True, "complete": True, "error": "No module named 'torch'", "vllm": ""}}
+    assert planned(service, runtimes=broken) == [
+        {
+            "id": "PF-RUNTIME-BROKEN",
+            "severity": "refuse",
+            "where": f"box:{path}",
+            "what": "this runtime cannot import vllm: No module named 'torch'",
+            "do": "something changed it after it was made: remove that folder, and the next deploy makes it again",
+        }
+    ]

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import pytest
+import yaml
+from ansible_collections.modelyard.core.plugins.module_utils.plan import intent
+from unit import worlds
+
+SPEC = yaml.safe_load((worlds.ROOT / "roles/plan/meta/argument_specs.yml").read_text(encoding="utf-8"))
+SERVICES = SPEC["argument_specs"]["main"]["options"]["modelyard_services"]
+
+
+def whats(found):
+    return [(f["id"], f["where"], f["what"]) for f in found]
+
+
+@pytest.mark.parametrize(
+    ("services", "where", "what"),
+    [
+        (
+            [{"name": "a", "toplogy": {}}],
+            "modelyard_services[a].toplogy",
+            "toplogy is not a key that is known there; did you mean topology?",
+        ),
+        (
+            [{"name": "a", "model": {"id": "m", "pat": "/m"}}],
+            "modelyard_services[a].model.pat",
+            "pat is not a key that is known there; did you mean path?",
+        ),
+        (
+            [{"name": "a"}, {"name": "b", "topology": {"tensor_parallel": 2}}],
+            "modelyard_services[b].topology.tensor_parallel",
+            "tensor_parallel is not a key that is known there; did you mean tensor_parallel_size?",
+        ),
+        (
+            [{"zzzzzz": 1}],
+            "modelyard_services[0].zzzzzz",
+            "zzzzzz is not a key that is known there",
+        ),
+    ],
+)
+def test_a_misspelt_key_is_refused_with_the_nearest_right_one(services, where, what):
+    assert whats(intent.unknown_keys(services, SERVICES, "modelyard_services")) == [("IN-KEY-UNKNOWN", where, what)]
+
+
+def test_every_misspelt_key_is_named_at_once_at_every_depth():
+    service = {"nam": "a", "listen": {"hots": "x", "base_port": 1}, "acceptance": {"serial": 3}}
+    found = intent.unknown_keys([service], SERVICES, "modelyard_services")
+    assert [f["where"] for f in found] == [
+        "modelyard_services[0].nam",
+        "modelyard_services[0].listen.hots",
+        "modelyard_services[0].acceptance.serial",
+    ]
+
+
+def test_keys_below_engine_and_environment_are_left_to_the_planner():
+    service = {"name": "a", "engine": {"anything": 1}, "environment": {"ANY": "1"}}
+    assert intent.unknown_keys([service], SERVICES, "modelyard_services") == []
+
+
+@pytest.mark.parametrize("value", [None, 5, "text", [None, 5, "text"], {}])
+def test_a_value_of_another_shape_is_left_to_the_type_check(value):
+    assert intent.unknown_keys(value, SERVICES, "modelyard_services") == []
+
+
+def test_a_misspelt_variable_is_refused_and_foreign_ones_are_not_looked_at():
+    names = ["modelyard_restrat", "modelyard_home", "ansible_host", "my_modelyard_thing"]
+    found = intent.unknown_variables(names, ["modelyard_restart", "modelyard_home"], "modelyard_")
+    assert whats(found) == [
+        (
+            "IN-VARIABLE-UNKNOWN",
+            "modelyard_restrat",
+            "the variable modelyard_restrat is not read by anything; did you mean modelyard_restart?",
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["qwen3-14b-32k", "a", "0", "bge-m3", "minicpm-v-4.5", "a" * 63, "model-a"]
+)
+def test_a_name_that_says_what_runs_is_accepted(name):
+    assert intent.meaning([worlds.service(name=name)]) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("vllm", "engine", "server", "service", "llm", "model"),
+        *("Qwen3", "qwen 3", "qwen/3", "..", ".", "-a", "a-", "a_b", "", "a\n", "ä", "a" * 64, "../../etc", "$(id)"),
+    ],
+)
+def test_a_name_that_says_nothing_or_is_no_file_name_is_refused(name):
+    assert [f["id"] for f in intent.meaning([worlds.service(name=name)])] == ["IN-NAME"]
+
+
+@pytest.mark.parametrize(
+    ("base_port", "replicas", "wrong"), [(0, 1, [0]), (65535, 2, [65536]), (-1, 1, [-1]), (65535, 1, []), (1, 1, [])]
+)
+def test_a_port_that_cannot_exist_is_refused(base_port, replicas, wrong):
+    service = worlds.service(listen={"base_port": base_port}, topology={"replicas": replicas})
+    assert whats(intent.meaning([service])) == [
+        ("IN-VALUE", "modelyard_services[tiny-qwen3].listen.base_port", f"there is no port {port}") for port in wrong
+    ]
+
+
+@pytest.mark.parametrize("key", ["replicas", "tensor_parallel_size"])
+@pytest.mark.parametrize("value", [0, -3])
+def test_a_topology_below_one_is_refused(key, value):
+    found = intent.meaning([worlds.service(topology={key: value})])
+    assert whats(found) == [("IN-VALUE", f"modelyard_services[tiny-qwen3].topology.{key}", f"{value} is below 1")]
+
+
+def test_each_port_that_two_services_want_is_named():
+    first = worlds.service(name="first", topology={"replicas": 3})
+    second = worlds.service(name="second", topology={"replicas": 2}, listen={"base_port": 8001})
+    assert [f["what"] for f in intent.meaning([first, second])] == [
+        "port 8001 is wanted by first and by second",
+        "port 8002 is wanted by first and by second",
+    ]
+
+
+def test_neighbours_that_do_not_touch_are_accepted():
+    first = worlds.service(name="first", topology={"replicas": 2})
+    second = worlds.service(name="second", listen={"base_port": 8002})
+    assert intent.meaning([first, second]) == []
+
+
+def test_nothing_near_means_no_guess():
+    assert intent.nearest("zzz", ["max_model_len", "seed"]) == ""
+    assert intent.nearest("max_model_le", ["max_model_len", "seed"]) == "; did you mean max_model_len?"

@@ -1,0 +1,317 @@
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+
+import pytest
+from ansible_collections.modelyard.core.plugins.module_utils.plan import planner
+from hypothesis import given
+from hypothesis import strategies as st
+from unit import worlds
+
+
+def deployed(*services, dead=(), **seen):
+    """A survey in which these services run as they were planned."""
+    plan = planner.plan(worlds.intent(*services), worlds.survey())
+    assert plan["changes"], "the world to start from must be healthy"
+    return worlds.survey(services=worlds.running(plan, dead=dead, **seen))
+
+
+def plan_for(service, survey, **wish):
+    return planner.plan(worlds.intent(service, **wish), survey)
+
+
+def ids(plan):
+    return [f["id"] for f in plan["findings"]]
+
+
+def test_a_healthy_host_gets_a_plan_that_starts_everything():
+    plan = planner.plan(worlds.intent(), worlds.survey())
+    service = plan["services"][0]
+    assert plan["findings"] == []
+    assert plan["changes"] == ["tiny-qwen3"]
+    assert service["action"] == "start"
+    assert service["accepted"] is False
+    assert service["shutdown_timeout_s"] == 15.0
+    assert [(i["name"], i["port"], i["cards"]) for i in service["instances"]] == [
+        ("tiny-qwen3/0", 8000, [[0, 1], [2, 3]]),
+    ]
+    assert service["instances"][0]["argv"] == [
+        *("/opt/vllm/bin/vllm", "serve", "/srv/models/tiny-qwen3"),
+        *("--served-model-name", "tiny-qwen3", "--host", "127.0.0.1", "--port", "8000"),
+        *("--tensor-parallel-size", "2", "--max-model-len", "4096", "--shutdown-timeout", "15"),
+    ]
+
+
+def test_each_replica_gets_the_next_port_and_cards_of_its_own():
+    service = worlds.service(topology={"replicas": 2, "tensor_parallel_size": 1}, listen={"base_port": 8002})
+    instances = plan_for(service, worlds.survey())["services"][0]["instances"]
+    assert [(i["port"], i["cards"]) for i in instances] == [(8002, [[0, 1]]), (8003, [[2, 3]])]
+    assert [i["environment"]["VLLM_CPU_OMP_THREADS_BIND"] for i in instances] == ["0,1", "2,3"]
+    assert [i["argv"][i["argv"].index("--port") + 1] for i in instances] == ["8002", "8003"]
+
+
+TWO = worlds.service(topology={"replicas": 2, "tensor_parallel_size": 1})
+ONE = worlds.service(topology={"replicas": 1, "tensor_parallel_size": 1}, cards=["0", "1"])
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "restart", "action", "differences"),
+    [
+        (worlds.service(), worlds.service(), False, "keep", []),
+        (worlds.service(), worlds.service(), True, "keep", []),
+        (
+            worlds.service(),
+            worlds.service(engine={"max_model_len": 2048}),
+            False,
+            "refused",
+            ["instance 0 --max-model-len: 4096 -> 2048"],
+        ),
+        (
+            worlds.service(),
+            worlds.service(engine={"max_model_len": 2048}),
+            True,
+            "restart",
+            ["instance 0 --max-model-len: 4096 -> 2048"],
+        ),
+        (
+            worlds.service(),
+            worlds.service(environment={"VLLM_LOGGING_LEVEL": "DEBUG"}),
+            True,
+            "restart",
+            ["instance 0 environment VLLM_LOGGING_LEVEL: (not set) -> DEBUG"],
+        ),
+        (
+            worlds.service(),
+            worlds.service(listen={"host": "0.0.0.0"}, engine={}),
+            True,
+            "restart",
+            [
+                "instance 0 --host: 127.0.0.1 -> 0.0.0.0",
+                "instance 0 --max-model-len: 4096 -> (not set)",
+            ],
+        ),
+        (ONE, TWO, False, "refused", ["instance 1: not running -> running"]),
+        (TWO, ONE, True, "restart", ["instance 1: running -> gone"]),
+    ],
+)
+def test_what_runs_decides_between_keep_restart_and_refusal(before, now, restart, action, differences):
+    plan = plan_for(now, deployed(before), restart=restart)
+    assert plan["services"][0]["action"] == action
+    assert plan["services"][0]["differences"] == differences
+    assert plan["changes"] == (["tiny-qwen3"] if action == "restart" else [])
+
+
+def test_other_model_files_under_the_same_path_are_a_difference():
+    survey = deployed(worlds.service())
+    survey["models"][worlds.MODEL]["files"]["model.safetensors"] += 1
+    before = survey["services"]["tiny-qwen3"]["instances"][0]["launch"]["model"]
+    plan = plan_for(worlds.service(), survey)
+    after = plan["services"][0]["model"]["fingerprint"]
+    assert before != after
+    assert plan["services"][0]["action"] == "refused"
+    assert plan["services"][0]["differences"] == [f"instance 0 model files: {before} -> {after}"]
+
+
+def test_ended_instances_are_started_again_without_asking_for_a_restart():
+    plan = plan_for(worlds.service(), deployed(worlds.service(), dead=(0,), accepted=False))
+    assert plan["services"][0]["action"] == "start"
+    assert plan["findings"] == []
+
+
+def test_one_ended_instance_of_two_is_a_difference_that_is_named():
+    plan = plan_for(TWO, deployed(TWO, dead=(1,)))
+    assert plan["services"][0]["differences"] == ["instance 1: not running -> running"]
+
+
+def test_acceptance_is_kept_with_the_processes_and_lost_with_a_restart():
+    survey = deployed(worlds.service())
+    kept = plan_for(worlds.service(), survey)
+    again = plan_for(worlds.service(engine={"max_model_len": 2048}), survey, restart=True)
+    assert kept["services"][0]["accepted"] is True
+    assert again["services"][0]["accepted"] is False
+
+
+def test_an_api_key_for_a_service_that_runs_open_is_no_silent_keep():
+    plan = plan_for(worlds.service(secured=True), deployed(worlds.service(secured=False)))
+    assert plan["services"][0]["action"] == "refused"
+
+
+def test_an_api_key_taken_from_a_running_service_is_no_silent_keep():
+    plan = plan_for(worlds.service(secured=False), deployed(worlds.service(secured=True)))
+    assert plan["services"][0]["action"] == "refused"
+
+
+def test_a_kept_instance_is_one_that_the_start_task_leaves_alone_too():
+    # modules/service_instance.py compares digests; after an upgrade of this project they can differ while nothing else does.
+    survey = deployed(worlds.service())
+    survey["services"]["tiny-qwen3"]["instances"][0]["digest"] = "made by an earlier release"
+    service = plan_for(worlds.service(), survey)["services"][0]
+    assert service["action"] != "keep" or service["instances"][0]["digest"] == "made by an earlier release"
+
+
+def test_a_refusal_anywhere_on_the_host_starts_nothing_and_keeps_what_runs():
+    well = worlds.service(name="well", cards=["0"], topology={"tensor_parallel_size": 1})
+    fresh = worlds.service(
+        name="fresh", cards=["1"], topology={"tensor_parallel_size": 1}, listen={"base_port": 8010}
+    )
+    broken = worlds.service(
+        name="broken", cards=["2"], topology={"tensor_parallel_size": 1}, listen={"base_port": 8020}, engine={"nope": 1}
+    )
+    plan = planner.plan(worlds.intent(well, fresh, broken), deployed(well))
+    assert {s["name"]: s["action"] for s in plan["services"]} == {
+        "well": "keep",
+        "fresh": "refused",
+        "broken": "refused",
+    }
+    assert plan["changes"] == []
+
+
+def test_several_findings_come_together_refusals_first():
+    survey = worlds.survey(
+        host={"memory_available_mib": 100},
+        ports={"8000": {"service": "", "pid": 77, "user": "eve", "command": "python -m http.server"}},
+        models={worlds.MODEL: worlds.listing(exists=False)},
+        services={"old": {"instances": [], "leftovers": [], "suspects": [], "accepted": False, "pids": []}},
+    )
+    plan = plan_for(worlds.service(engine={"max_model_length": 8192}), survey)
+    assert sorted(ids(plan)[:-1]) == [
+        "PF-MEMORY",
+        "PF-MODEL-MISSING",
+        "PF-PORT-BUSY",
+        "PL-ENGINE-KEY-UNKNOWN",
+    ]
+    assert ids(plan)[-1] == "PF-SERVICE-NOT-IN-INVENTORY"
+
+
+def test_our_own_engine_on_the_port_is_no_busy_port():
+    survey = deployed(worlds.service())
+    survey["ports"] = {"8000": {"service": "tiny-qwen3", "pid": 500, "user": "ops", "command": "vllm serve"}}
+    assert plan_for(worlds.service(), survey)["findings"] == []
+
+
+def test_the_lock_of_this_very_run_is_no_finding():
+    mine = {"run": "control 4711 1", "what": "deploy", "by": "ops", "since": "now"}
+    assert plan_for(worlds.service(), worlds.survey(lock=mine))["findings"] == []
+
+
+def test_a_model_with_a_recipe_may_be_absent():
+    service = worlds.service(model={"recipe": "tiny_qwen3.py"})
+    survey = worlds.survey(models={worlds.MODEL: worlds.listing(exists=False)})
+    plan = plan_for(service, survey)
+    assert plan["findings"] == []
+    assert plan["services"][0]["model"]["fingerprint"] == ""
+
+
+@pytest.mark.parametrize(
+    ("topology", "engine", "memory_mib"),
+    [
+        # server 1500, worker 1850 and KV cache 1024 a rank, weights 100 an instance
+        ({"replicas": 1, "tensor_parallel_size": 1}, {}, 4474),
+        ({"replicas": 1, "tensor_parallel_size": 2}, {}, 7348),
+        ({"replicas": 2, "tensor_parallel_size": 1}, {}, 8948),
+        ({"replicas": 1, "tensor_parallel_size": 1}, {"kv_cache_memory_bytes": 4 * 2**30}, 7546),
+    ],
+)
+def test_memory_counts_servers_workers_weights_and_kv_cache(topology, engine, memory_mib):
+    plan = plan_for(worlds.service(topology=topology, engine=engine), worlds.survey())
+    assert plan["services"][0]["memory_mib"] == memory_mib
+
+
+@pytest.mark.parametrize(("available", "refused"), [(7348 + 511, True), (7348 + 512, False)])
+def test_memory_is_refused_exactly_when_the_spare_does_not_fit(available, refused):
+    plan = plan_for(worlds.service(), worlds.survey(host={"memory_available_mib": available}))
+    assert ("PF-MEMORY" in ids(plan)) is refused
+
+
+def test_a_running_service_needs_no_further_memory():
+    survey = deployed(worlds.service())
+    survey["host"]["memory_available_mib"] = 10
+    assert plan_for(worlds.service(), survey)["findings"] == []
+
+
+def test_a_runtime_that_is_there_needs_no_disk():
+    survey = worlds.survey(disk_free_mib=10)
+    assert plan_for(worlds.service(), survey)["findings"] == []
+    assert ids(plan_for(worlds.service(runtime_path=""), survey)) == ["PF-DISK"]
+
+
+def test_two_services_on_one_runtime_make_it_once():
+    first = worlds.service(runtime_path="", cards=["0"], topology={"tensor_parallel_size": 1})
+    second = worlds.merged(first, {"name": "other", "cards": ["1"], "listen": {"base_port": 8010}})
+    plan = planner.plan(worlds.intent(first, second), worlds.survey(disk_free_mib=3600 + 1024))
+    assert plan["findings"] == []
+    assert len(plan["runtimes"]) == 1
+
+
+def test_a_half_made_runtime_of_ours_is_made_again():
+    service = worlds.service(runtime_path="")
+    path = plan_for(service, worlds.survey())["runtimes"][0]["path"]
+    half = {path: {"exists": True, "complete": False, "error": "No module named 'torch'", "vllm": ""}}
+    plan = plan_for(service, worlds.survey(runtimes=half))
+    assert plan["findings"] == []
+    assert plan["runtimes"][0]["present"] is False
+
+
+def test_a_longer_context_is_allowed_where_hf_overrides_give_the_positions():
+    engine = {"max_model_len": 65536, "hf_overrides": {"max_position_embeddings": 131072}}
+    assert plan_for(worlds.service(engine=engine), worlds.survey())["findings"] == []
+
+
+@pytest.mark.parametrize("length", [32769, "32769"], ids=["a number", "text, as -e name=32769 gives it"])
+def test_a_context_beyond_the_model_is_refused_however_it_is_written(length):
+    plan = plan_for(worlds.service(engine={"max_model_len": length}), worlds.survey())
+    assert ids(plan) == ["PF-MODEL-CONTEXT"]
+
+
+def test_a_context_as_long_as_the_model_allows_is_accepted():
+    assert plan_for(worlds.service(engine={"max_model_len": 32768}), worlds.survey())["findings"] == []
+
+
+def test_a_card_named_twice_never_carries_two_ranks():
+    plan = plan_for(worlds.service(cards=["0", "0"]), worlds.survey())
+    assert ids(plan) == ["PL-CARDS"]
+
+
+@pytest.mark.parametrize("cards", [["first"], ["all", "1"], ["0-1"]])
+def test_a_card_that_is_no_index_is_a_finding(cards):
+    assert ids(plan_for(worlds.service(cards=cards), worlds.survey())) == ["PL-CARDS"]
+
+
+def test_an_engine_key_without_a_value_leaves_the_shutdown_timeout_to_the_engine():
+    service = plan_for(worlds.service(engine={"shutdown_timeout": None}), worlds.survey())["services"][0]
+    assert "--shutdown-timeout" not in service["instances"][0]["argv"]
+    assert service["shutdown_timeout_s"] == 0.0  # vLLM 0.32 ends at once when the option is left out
+
+
+def test_the_plan_is_pure_plain_and_repeatable():
+    wish, seen = worlds.intent(TWO), deployed(TWO)
+    wish_before, seen_before = deepcopy(wish), deepcopy(seen)
+    first, second = planner.plan(wish, seen), planner.plan(wish, seen)
+    assert (wish, seen) == (wish_before, seen_before)
+    assert first == second
+    assert json.loads(json.dumps(first)) == first
+
+
+@given(data=st.data(), tp=st.integers(1, 4), replicas=st.integers(1, 4))
+def test_every_card_is_used_at_most_once_and_all_ranks_are_even(data, tp, replicas):
+    present = data.draw(st.lists(st.integers(0, 40), unique=True, min_size=1, max_size=12))
+    some = st.lists(st.sampled_from(present), unique=True).map(lambda cards: [str(c) for c in cards])
+    cards = data.draw(st.one_of(st.just(["all"]), some))
+    service = worlds.service(cards=cards, topology={"replicas": replicas, "tensor_parallel_size": tp})
+    plan = plan_for(service, worlds.survey(cards=[{"index": c} for c in present], host={"memory_available_mib": 10**6}))
+    given_cards = set(present) if cards == ["all"] else {int(c) for c in cards}
+    ranks = [rank for instance in plan["services"][0]["instances"] for rank in instance["cards"]]
+    if len(given_cards) < tp * replicas:
+        assert ids(plan) == ["PL-CARDS"]
+        assert plan["changes"] == []
+        assert ranks == []
+        return
+    assert plan["findings"] == []
+    assert [len(i["cards"]) for i in plan["services"][0]["instances"]] == [tp] * replicas
+    assert len({len(rank) for rank in ranks}) == 1
+    assert len(ranks[0]) >= 1
+    used = [card for rank in ranks for card in rank]
+    assert len(used) == len(set(used))
+    assert set(used) <= given_cards
+    assert len(given_cards) - len(used) < tp * replicas  # no rank could have had one card more
