@@ -23,7 +23,7 @@ test: check-test ## Run all tests: lint, types, unit, integration, end to end wi
 	@PYTHON=$(PYTHON) tools/test.sh
 
 bench: $(VENV)/test ## Compare a deploy with a plain `vllm serve`, and time an unchanged deploy
-	@$(VENV)/bin/python tools/bench.py
+	@PYTHONPATH=tests $(VENV)/bin/python tools/bench.py
 
 lint: $(VENV)/test ## Only the linters and the type check
 	@tools/test.sh lint

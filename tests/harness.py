@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -126,9 +127,7 @@ class Site:
 
 def session_of(pid: int) -> list[dict[str, Any]]:
     """Living processes of a session, from ps and not from the code under test."""
-    shown = subprocess.run(
-        ["ps", "-eo", "pid=,ppid=,sid=,stat=,comm=,args="], capture_output=True, text=True, check=True
-    ).stdout
+    shown = subprocess.run(["ps", "-eo", "pid=,ppid=,sid=,stat=,comm=,args="], capture_output=True, text=True, check=True).stdout
     rows = [line.split(None, 5) for line in shown.splitlines()]
     names = ("pid", "ppid", "sid", "stat", "comm", "args")
     found = [dict(zip(names, row, strict=False)) for row in rows]
@@ -160,8 +159,6 @@ def until(condition: Any, limit_s: float, what: str) -> None:
 
 def end(process: subprocess.Popen[Any]) -> None:
     """End a helper process of a test and everything in its session."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()

@@ -37,6 +37,7 @@ lint() {
   $VENV/bin/ruff check .
   $VENV/bin/ruff format --check .
   $VENV/bin/yamllint --strict .
+  $VENV/bin/python tools/readme_variables.py --check
   PATH="$PWD/$VENV/bin:$PATH" $VENV/bin/ansible-lint --offline --strict --profile production -q
   $VENV/bin/mypy collections/ansible_collections/modelyard/core/plugins/module_utils \
     collections/ansible_collections/modelyard/core/plugins/plugin_utils \

@@ -149,9 +149,7 @@ def test_a_permitted_restart_holds_the_lock_against_a_second_run(first: str, sit
     assert not (site.home / "lock").exists()
 
 
-def test_leftovers_of_a_killed_server_are_named_refused_and_removed_exactly(
-    first: str, site: Site, port: int, key: str
-) -> None:
+def test_leftovers_of_a_killed_server_are_named_refused_and_removed_exactly(first: str, site: Site, port: int, key: str) -> None:
     model = site.services[0]["model"]["path"]
     stranger = subprocess.Popen(
         ["bash", "-c", f"exec -a 'python vllm serve {model} --port {port}' sleep 600"], start_new_session=True
@@ -187,7 +185,7 @@ def test_leftovers_of_a_killed_server_are_named_refused_and_removed_exactly(
         assert not [p for p in left if alive(p["pid"])]
         assert stranger.poll() is None
         assert namesake.poll() is None
-        assert not segments & set(os.listdir("/dev/shm"))
+        assert not segments & {p.name for p in Path("/dev/shm").iterdir()}
     finally:
         end(stranger)
         end(namesake)

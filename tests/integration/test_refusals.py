@@ -5,15 +5,17 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import pwd
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Run, Site, end, free_port
+from harness import ROOT, Run, Site, end, free_port
 
 
 def service(site_home: Path, **changes: Any) -> dict[str, Any]:
@@ -24,6 +26,10 @@ def service(site_home: Path, **changes: Any) -> dict[str, Any]:
         "listen": {"base_port": free_port(2)},
         **changes,
     }
+
+
+#: A Python that another user may run; a virtual environment below root's home is closed to it.
+BASE_PYTHON = "/usr/bin/python3"
 
 
 @pytest.fixture
@@ -60,7 +66,7 @@ def listener() -> Iterator[tuple[int, int]]:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 break
-        __import__("time").sleep(0.05)
+        time.sleep(0.05)
     yield process.pid, port
     assert process.poll() is None, "the stranger was ended"
     end(process)
@@ -122,7 +128,7 @@ def test_tensor_parallel_size_over_the_cards(site: Site, model: Path) -> None:
         service(site.home, model={"id": "tiny", "path": str(model)}, topology={"tensor_parallel_size": many}, cards=["0"])
     ]
     run = refused(site)
-    assert f"1 x tensor_parallel_size {many} needs {many} CPU cores, 1 are given (0)" in run.output
+    assert f"1 x tensor_parallel_size {many} needs {many} CPU core(s), 1 given (0)" in run.output
 
 
 def test_a_port_of_somebody_else_names_pid_and_user(site: Site, model: Path, listener: tuple[int, int]) -> None:
@@ -135,36 +141,29 @@ def test_a_port_of_somebody_else_names_pid_and_user(site: Site, model: Path, lis
 
 
 def test_too_little_memory(site: Site, model: Path) -> None:
-    site.services = [
-        service(site.home, model={"id": "tiny", "path": str(model)}, engine={"kv_cache_memory_bytes": 9 * 2**40})
-    ]
+    site.services = [service(site.home, model={"id": "tiny", "path": str(model)}, engine={"kv_cache_memory_bytes": 9 * 2**40})]
     run = refused(site)
     assert "PF-MEMORY" in run.output
-    assert "refused-one need about 9440534 MiB of main memory" in run.output
+    assert "about 9440534 MiB of main memory are needed for refused-one" in run.output
 
 
-def test_too_little_disk(site: Site, model: Path) -> None:
-    small = Path("/dev/shm")
-    free = os.statvfs(small)
-    if free.f_bavail * free.f_frsize > 4600 * 2**20:
-        # Take away all but 1 GiB of the room for the time of the test; tmpfs gives it back at once.
-        hog = small / f"modelyard-test-{os.getpid()}"
-        try:
-            with hog.open("wb") as stream:
-                os.posix_fallocate(stream.fileno(), 0, free.f_bavail * free.f_frsize - 2**30)
-            _refused_for_disk(site, model, small)
-        finally:
-            hog.unlink()
-    else:
-        _refused_for_disk(site, model, small)
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(folder)], check=False).returncode:
+        pytest.skip("needs the right to mount a small file system (root)")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
 
 
-def _refused_for_disk(site: Site, model: Path, small: Path) -> None:
-    site.variables["modelyard_runtimes_dir"] = str(small / "modelyard-test-runtimes")
+def test_too_little_disk(site: Site, model: Path, small_disk: Path) -> None:
+    site.variables["modelyard_runtimes_dir"] = str(small_disk / "runtimes")
     site.services = [service(site.home, model={"id": "tiny", "path": str(model)})]
     run = refused(site)
-    assert "PF-DISK" in run.output
-    assert "making the runtime needs about 3600 MiB" in run.output
+    assert f"PF-DISK  {socket.gethostname()}:{small_disk}" in run.output
+    assert "making the runtime needs about 3600 MiB, 64 MiB are free" in run.output
 
 
 def test_a_runtime_that_cannot_import_vllm(site: Site, model: Path, tmp_path: Path) -> None:
@@ -176,13 +175,31 @@ def test_a_runtime_that_cannot_import_vllm(site: Site, model: Path, tmp_path: Pa
     assert "this runtime cannot import vllm: ModuleNotFoundError: No module named 'torch'" in run.output
 
 
-def test_a_home_without_rights(site: Site, model: Path) -> None:
-    site.variables["modelyard_home"] = "/proc/modelyard"
+def test_a_home_that_is_no_folder(site: Site, model: Path) -> None:
+    (site.folder / "file").write_text("x", encoding="utf-8")
+    site.variables["modelyard_home"] = str(site.folder / "file" / "home")
     site.services = [service(site.home, model={"id": "tiny", "path": str(model)})]
-    run = site.play("deploy")
-    assert run.rc != 0
-    assert "PF-HOME" in run.output
-    assert run.changed == 0
+    run = refused(site)
+    assert f"cannot work there: {site.folder / 'file'} is not a folder" in run.output
+
+
+def test_a_home_without_rights(site: Site, model: Path) -> None:
+    if os.geteuid() == 0:
+        user = pwd.getpwnam("nobody")
+        closed = site.folder / "closed"
+        closed.mkdir(mode=0o700)
+        code = (
+            "import os, sys; os.setgid({0}); os.setuid({0}); sys.path.insert(0, {1!r});"
+            "from ansible_collections.modelyard.core.plugins.module_utils.survey import host; print(host.home_problem({2!r}))"
+        ).format(user.pw_uid, str(ROOT / "collections"), str(closed.parent / "closed" / "home"))
+        for folder in (closed.parent, *closed.parent.parents[:3]):
+            folder.chmod(folder.stat().st_mode | 0o055)
+        said = subprocess.run([BASE_PYTHON, "-c", code], capture_output=True, text=True, check=False)
+        assert said.stdout.strip() == f"no right to write in {closed} (owner root)", said.stderr
+        return
+    site.variables["modelyard_home"] = "/modelyard"
+    site.services = [service(site.home, model={"id": "tiny", "path": str(model)})]
+    assert "cannot work there: no right to write in / (owner root)" in refused(site).output
 
 
 def test_several_refusals_come_together(site: Site, listener: tuple[int, int]) -> None:

@@ -107,9 +107,7 @@ def test_strangers_and_suspects_are_left_alone(home: Path) -> None:
         ["bash", "-c", f"exec -a 'bash {folder}/launch.sh' sleep 300"], start_new_session=True, env=clean, cwd="/"
     )
     in_folder = subprocess.Popen(["sleep", "300"], start_new_session=True, env=clean, cwd=folder / "run")
-    with_marker = subprocess.Popen(
-        ["sleep", "300"], start_new_session=True, env={**clean, "MODELYARD_SERVICE": SERVICE}, cwd="/"
-    )
+    with_marker = subprocess.Popen(["sleep", "300"], start_new_session=True, env={**clean, "MODELYARD_SERVICE": SERVICE}, cwd="/")
     try:
         seen = host.service(str(home), SERVICE, host.proc.processes())
         assert sorted(p["pid"] for p in seen["suspects"]) == sorted([in_folder.pid, with_marker.pid])

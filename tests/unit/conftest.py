@@ -1,8 +1,15 @@
-"""Property tests judge promises and not the machine's speed; the same examples each time, so that a failure is a change."""
+"""What the unit tests share. Property tests take the same examples each time: a failure is a change and no weather."""
 
+import pytest
+from ansible_collections.modelyard.core.plugins.module_utils.plan import tables
 from hypothesis import HealthCheck, settings
 
-settings.register_profile(
-    "unit", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
-)
+settings.register_profile("unit", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unit")
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """Round memory figures for the backend `cpu`: what was last measured is data, how it is added up is tested."""
+    known = {**tables.backend("cpu"), "memory_mib": {"server": 1500, "worker": 1850}, "kv_cache_default_mib": 1024}
+    monkeypatch.setattr(tables, "backend", lambda name: {"cpu": known}[name])

@@ -101,7 +101,7 @@ def test_the_logprobs_step_asks_for_the_wanted_number_of_alternatives():
         (
             answer({"message": "This model's maximum context length is 8192 tokens."}, 400),
             "HTTP 400: the request was refused (context: the prompt is longer than max_model_len allows); "
-            "nothing needs a restart. Body: {\"message\": \"This model's maximum context length is 8192 tokens.\"}",
+            'nothing needs a restart. Body: {"message": "This model\'s maximum context length is 8192 tokens."}',
         ),
         (
             answer({"message": "Grammar error: unsupported keyword"}, 400),

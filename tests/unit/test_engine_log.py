@@ -235,7 +235,16 @@ PIECES = st.sampled_from(
     [
         *("\n", "\r", "\x0b", "\u2028", "\0", " ", ": ", "/"),
         *("ERROR 11-29 15:43:33 [a.py:1] ", "(EngineCore pid=1) ", "ValueError", "EngineDeadError", "init engine ", " took"),
-        *("KV cache size: ", "1,0", " tokens", "checkpoint shards: ", "5%", "Starting to load model", "Killed", "died unexpectedly"),
+        *(
+            "KV cache size: ",
+            "1,0",
+            " tokens",
+            "checkpoint shards: ",
+            "5%",
+            "Starting to load model",
+            "Killed",
+            "died unexpectedly",
+        ),
     ]
 )
 TEXT = st.lists(PIECES | st.text(max_size=6), max_size=40).map("".join)

@@ -114,7 +114,7 @@ CASES = [
         "PL-CARDS",
         lambda: planned(worlds.service(topology={"tensor_parallel_size": 8})),
         "modelyard_services[tiny-qwen3].topology",
-        "1 x tensor_parallel_size 8 needs 8 CPU cores, 4 are given (0, 1, 2, 3)",
+        "1 x tensor_parallel_size 8 needs 8 CPU core(s), 4 given (0, 1, 2, 3)",
         "lower tensor_parallel_size or replicas to fit 4, or give more under cards",
     ),
     (
@@ -143,9 +143,7 @@ CASES = [
     ),
     (
         "PF-PYTHON",
-        lambda: planned(
-            worlds.service(runtime_path=""), python={"path": "/usr/bin/python3", "version": "3.9.2", "short": "3.9"}
-        ),
+        lambda: planned(worlds.service(runtime_path=""), python={"path": "/usr/bin/python3", "version": "3.9.2", "short": "3.9"}),
         "box:/usr/bin/python3",
         "it is Python 3.9.2; the runtime vllm-cpu-0.32.0 exists for 3.11, 3.12, 3.13",
         "set modelyard_python to a right one on this host",
@@ -155,6 +153,13 @@ CASES = [
         lambda: planned(ports={"8000": {"service": "", "pid": 4711, "user": "eve", "command": "python -m http.server"}}),
         "box:8000",
         "the port of tiny-qwen3/0 is in use by pid 4711 of user eve (python -m http.server)",
+        "ask that user, or choose another base_port for tiny-qwen3",
+    ),
+    (
+        "PF-PORT-BUSY",
+        lambda: planned(ports={"8000": {"service": "other", "pid": 12, "user": "ops", "command": "vllm serve"}}),
+        "box:8000",
+        "the port of tiny-qwen3/0 is in use by the service other of this project (pid 12)",
         "ask that user, or choose another base_port for tiny-qwen3",
     ),
     (
@@ -170,6 +175,13 @@ CASES = [
         "box:/srv/models/tiny-qwen3",
         "the model folder of tiny-qwen3 is not there",
         "put tiny-qwen3 there, or correct model.path",
+    ),
+    (
+        "PF-MODEL-UNREADABLE",
+        lambda: planned(models={worlds.MODEL: worlds.listing(problem="[Errno 13] Permission denied: 'config.json'")}),
+        "box:/srv/models/tiny-qwen3",
+        "user ops cannot read the model of tiny-qwen3: [Errno 13] Permission denied: 'config.json'",
+        "let that user read the folder and all files in it",
     ),
     (
         "PF-MODEL-INCOMPLETE",
@@ -196,7 +208,7 @@ CASES = [
         "PF-MEMORY",
         lambda: planned(host={"memory_available_mib": 4000}),
         "box",
-        "tiny-qwen3 need about 7348 MiB of main memory, 4000 MiB are free of 64000",
+        "about 7348 MiB of main memory are needed for tiny-qwen3, 4000 MiB are free of 64000",
         "free memory, lower kv_cache_memory_bytes, or start fewer ranks",
     ),
     (
@@ -228,12 +240,18 @@ CASES = [
         "correct modelyard_services[tiny-qwen3].runtime_path or leave it out",
     ),
     (
+        "PF-RUNTIME-RELEASE",
+        lambda: planned(runtimes={"/opt/vllm": {"exists": True, "complete": False, "error": "", "vllm": "0.11.0"}}),
+        "box:/opt/vllm",
+        "it holds vLLM 0.11.0; the options of tiny-qwen3 were planned for 0.32.0",
+        "set modelyard_services[tiny-qwen3].runtime to one of that release (vllm-cpu-0.32.0), or use another folder",
+    ),
+    (
         "PF-LEFTOVER",
         lambda: planned(services={"tiny-qwen3": empty(leftovers=[LEFT])}),
         "box:tiny-qwen3",
-        "processes of an earlier run live on without their API server: "
-        "372858 VLLM::Worker_TP (ops, state S, parent 1)",
-        "end exactly these with playbooks/teardown.yml, then deploy again",
+        "processes of an earlier run live on without their API server: 372858 VLLM::Worker_TP (ops, state S, parent 1)",
+        "end exactly these with playbooks/teardown.yml -e teardown_service=tiny-qwen3, then deploy again",
     ),
     (
         "PF-SUSPECT",
@@ -247,7 +265,7 @@ CASES = [
         lambda: planned(lock=LOCK),
         "box:/opt/modelyard/lock",
         "another run holds the lock: teardown by eve on control2, ansible-playbook pid 9 since Monday",
-        "wait for it; a lock whose run has died is taken over by itself",
+        "wait for it; when that run has died on its control node, remove box:/opt/modelyard/lock",
     ),
     (
         "PF-RESTART-NEEDED",
@@ -257,14 +275,13 @@ CASES = [
         "modelyard_services[tiny-qwen3]",
         "tiny-qwen3 runs with other parameters (instance 0 --max-model-len: 4096 -> 8192; "
         "instance 0 environment VLLM_LOGGING_LEVEL: (not set) -> DEBUG)",
-        "nothing was restarted: run again with -e modelyard_restart=true when its users can do without it, "
-        "or undo the change",
+        "nothing was restarted: run again with -e modelyard_restart=true when its users can do without it, or undo the change",
     ),
     (
         "PF-SERVICE-NOT-IN-INVENTORY",
-        lambda: planned(services={"old-one": empty()}),
+        lambda: planned(services={"old-one": empty(pids=[9]), "stopped-one": empty()}),
         "box:/opt/modelyard/services/old-one",
-        "the service old-one has a folder here, but the inventory does not name it",
+        "the service old-one runs here, but the inventory does not name it",
         "leave it, or take it down: playbooks/teardown.yml -e teardown_service=old-one",
     ),
 ]
@@ -272,7 +289,7 @@ SEVERITY = {"PL-CARDS-SHARED": "warn", "PF-SUSPECT": "note", "PF-SERVICE-NOT-IN-
 
 
 @pytest.mark.parametrize(("id", "find", "where", "what", "do"), CASES, ids=[case[0] for case in CASES])
-def test_a_finding_says_what_where_and_what_to_do(id, find, where, what, do):
+def test_a_finding_says_what_where_and_what_to_do(id, find, where, what, do, figures):
     assert find() == [{"id": id, "severity": SEVERITY.get(id, "refuse"), "where": where, "what": what, "do": do}]
 
 

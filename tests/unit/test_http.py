@@ -28,13 +28,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.server.leave.wait(5)
         elif self.path == "/dripping":
             self.send_response(200)
-            self.send_header("Content-Length", "100000")
+            self.send_header("Content-Length", "20")
             self.end_headers()
-            while not self.server.leave.wait(0.1):
-                try:
-                    self.wfile.write(b"x")
-                except OSError:
-                    return
+            for _ in range(20):
+                time.sleep(0.1)
+                self.wfile.write(b"x")
         elif self.path == "/hangup":
             self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc")
         elif self.path == "/nonsense":
@@ -120,10 +118,9 @@ def test_silence_is_a_timeout(address):
 
 
 def test_an_answer_that_drips_is_a_timeout_as_well(address):
-    began = time.monotonic()
     answer = client.request(address, "GET", "/dripping", timeout_s=0.4)
-    assert time.monotonic() - began < 2
     assert (answer["status"], answer["error"]) == (0, "timeout")
+    assert answer["seconds"] < 1.5
 
 
 @pytest.mark.parametrize("path", ["/hangup", "/nonsense"])

@@ -37,14 +37,21 @@ def census(root, **known):
         ((), "stranger"),
         (("marker",), "suspect"),
         (("folder",), "suspect"),
+        (("runtime",), "suspect"),
         (("session",), "suspect"),
         (("recorded",), "suspect"),
+        (("marker", "runtime"), "suspect"),  # the env file sourced into a shell, and a Python of a shared runtime
+        (("folder", "runtime"), "suspect"),  # an admin who tries something in the folder
         (("marker", "folder"), "ours"),
         (("session", "marker"), "ours"),
+        (("session", "folder"), "ours"),
+        (("session", "runtime"), "ours"),
+        (("recorded", "session"), "ours"),
+        (("recorded", "marker"), "ours"),
         (("recorded", "session", "marker", "folder", "runtime"), "ours"),
     ],
 )
-def test_one_sign_is_never_enough_and_two_are(signs, verdict):
+def test_one_sign_is_never_enough_and_two_are_when_one_of_them_ties_it_to_a_start(signs, verdict):
     assert identity.verdict(frozenset(signs)) == verdict
 
 
@@ -72,8 +79,9 @@ def test_the_resource_tracker_shows_the_runtime_by_its_program(tmp_path):
         20,
         environ={"MODELYARD_SERVICE": "tiny"},
         command=(f"{RUNTIME}/bin/python", "-c", "from multiprocessing.resource_tracker import main"),
+        cwd=f"{FOLDER}/instance-0/run",
     )
-    assert census(tmp_path) == {20: ({"marker", "runtime"}, "ours")}
+    assert census(tmp_path) == {20: ({"marker", "folder", "runtime"}, "ours")}
 
 
 def test_the_runtime_alone_is_no_sign_at_all(tmp_path):
@@ -156,6 +164,13 @@ def mine(pids, **known):
 def test_an_admin_who_stands_in_the_folder_is_suspect_and_left_alone(tmp_path, spawn):
     admin = spawn(cwd=tmp_path)
     assert mine({admin}, folder=str(tmp_path)) == {admin: ({"folder"}, "suspect")}
+
+
+def test_an_admin_who_uses_the_runtime_in_the_folder_is_suspect_and_left_alone(tmp_path, spawn):
+    runtime = tmp_path / "runtime"
+    admin = spawn(program=f"{runtime}/bin/python", cwd=tmp_path)
+    found = mine({admin}, folder=str(tmp_path), runtime=str(runtime))
+    assert found == {admin: ({"folder", "runtime"}, "suspect")}
 
 
 def test_a_process_with_marker_and_folder_is_ours_and_a_lookalike_is_nobody(tmp_path, spawn):

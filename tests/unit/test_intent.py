@@ -74,9 +74,7 @@ def test_a_misspelt_variable_is_refused_and_foreign_ones_are_not_looked_at():
     ]
 
 
-@pytest.mark.parametrize(
-    "name", ["qwen3-14b-32k", "a", "0", "bge-m3", "minicpm-v-4.5", "a" * 63, "model-a"]
-)
+@pytest.mark.parametrize("name", ["qwen3-14b-32k", "a", "0", "bge-m3", "minicpm-v-4.5", "a" * 63, "model-a"])
 def test_a_name_that_says_what_runs_is_accepted(name):
     assert intent.meaning([worlds.service(name=name)]) == []
 

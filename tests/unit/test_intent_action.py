@@ -14,7 +14,7 @@ from ansible_collections.modelyard.core.plugins.action import intent
 from ansible_collections.modelyard.core.plugins.module_utils.plan import planner
 from unit import worlds
 
-SPEC = str(worlds.ROOT / "roles/plan/meta/argument_specs.yml")
+ROLES = str(worlds.ROOT / "roles")
 MODEL = {"id": "tiny-qwen3", "path": "/srv/models/tiny-qwen3"}
 SECRET = "sk-Zq9xW7vK"
 
@@ -23,7 +23,7 @@ def read(**variables):
     """What the action returns for an inventory with these variables."""
     variables = {"inventory_hostname": "box", "modelyard_home": "/opt/modelyard/", **variables}
     task, loader, context = Task(), DataLoader(), PlayContext()
-    task.args = {"spec": SPEC}
+    task.args = {"roles": ROLES}
     action = intent.ActionModule(
         task=task,
         connection=connection_loader.get("local", context, new_stdin=None),
@@ -41,9 +41,7 @@ def test_every_default_of_the_spec_is_filled_in_at_every_depth():
     assert result["home"] == "/opt/modelyard"
     assert result["runtimes_dir"] == "/opt/modelyard/runtimes"
     assert result["restart"] is False
-    assert result["services"] == [
-        worlds.service(runtime_path="", engine={}, topology={"replicas": 1, "tensor_parallel_size": 1})
-    ]
+    assert result["services"] == [worlds.service(runtime_path="", engine={}, topology={"replicas": 1, "tensor_parallel_size": 1})]
 
 
 def test_the_world_of_these_tests_has_the_shape_of_a_real_intent():
@@ -89,7 +87,6 @@ def test_one_misspelt_key_is_one_finding(capfd):
         [{"name": "tiny-qwen3", "model": "/srv/models/tiny-qwen3"}],
         [{"name": "tiny-qwen3", "model": MODEL, "topology": None}],
         [{"model": MODEL}],
-        None,
     ],
     ids=str,
 )
@@ -130,8 +127,53 @@ def test_a_key_is_known_to_the_plan_only_as_a_fact_and_never_by_its_text():
     assert SECRET not in json.dumps([result, plan])
 
 
+# -- refused before anything starts, by the inventory's check or by the planner ---------------------------------------
+
+
+def planned(**service):
+    """The service as it would be started, or None when it was refused."""
+    result = read(modelyard_services=[{"name": "tiny-qwen3", "model": MODEL, **service}])
+    if result.get("failed"):
+        return None
+    plan = planner.plan(result, worlds.survey())
+    return plan["services"][0] if plan["changes"] else None
+
+
+def test_a_usual_service_is_not_refused():
+    assert planned(environment={"VLLM_LOGGING_LEVEL": "DEBUG"}, cards=["0", "1"])["action"] == "start"
+
+
 @pytest.mark.parametrize("name", ["MY-VAR", "2ND", "A;id", ""])
-def test_an_environment_name_that_no_shell_can_set_is_refused_before_anything_starts(name):
-    result = read(modelyard_services=[{"name": "tiny-qwen3", "model": MODEL, "environment": {name: "1"}}])
-    if not result.get("failed"):
-        assert planner.plan(result, worlds.survey())["changes"] == []
+def test_an_environment_name_that_no_shell_can_set_is_refused(name):
+    assert planned(environment={name: "1"}) is None
+
+
+@pytest.mark.parametrize("cards", [["0", "0"], ["first"], ["all", "1"], ["0-1"], ["-1"], ["1.0"], ["\u00b2"], []], ids=str)
+def test_cards_that_are_no_set_of_indexes_are_refused(cards):
+    assert planned(cards=cards, topology={"tensor_parallel_size": 1}) is None
+
+
+def test_the_marker_of_a_service_cannot_be_another_ones():
+    # With another service's marker, in that one's folder or session, its teardown would end these processes.
+    service = planned(environment={"MODELYARD_SERVICE": "other"})
+    assert service is None or service["instances"][0]["environment"]["MODELYARD_SERVICE"] == "tiny-qwen3"
+
+
+def test_processes_cannot_be_made_unrecognisable():
+    service = planned(environment={"SPT_NOENV": "0"})
+    assert service is None or service["instances"][0]["environment"]["SPT_NOENV"] == "1"
+
+
+@pytest.mark.parametrize(
+    "where",
+    [{"engine": {"api_key": SECRET}}, {"engine": {"hf_token": SECRET}}, {"environment": {"VLLM_API_KEY": SECRET}}],
+    ids=["engine.api_key", "engine.hf_token", "environment.VLLM_API_KEY"],
+)
+def test_a_secret_where_process_lists_and_diffs_would_show_it_is_refused(where, capfd):
+    assert planned(**where) is None
+    assert SECRET not in capfd.readouterr().out
+
+
+def test_an_empty_list_never_leaves_an_option_without_its_values():
+    service = planned(engine={"cudagraph_capture_sizes": []})
+    assert service is None or "--cudagraph-capture-sizes" not in service["instances"][0]["argv"]

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
-import json
 import multiprocessing
+import os
+import resource
+import threading
 
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout, lock
@@ -73,19 +75,22 @@ def test_a_lock_that_cannot_be_read_is_held(tmp_path):
     assert refused.value.holder is None
 
 
-def test_the_lock_is_never_seen_without_its_holder(tmp_path, monkeypatch):
-    # What another process reads between the making of the file and the writing of its content.
-    seen = []
-    whole = json.dump
+def test_a_taker_that_cannot_write_leaves_no_lock_that_nobody_can_take_over(tmp_path):
+    # As on a full disk: the file can be made, its content cannot be written.
+    def without_room():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        try:
+            lock.take(str(tmp_path), holder("a"))
+        except OSError:
+            os._exit(3)
+        os._exit(0)
 
-    def looking(data, stream):
-        seen.append(held_by(tmp_path) if lock.path(str(tmp_path)).exists() else "no lock")
-        whole(data, stream)
-
-    monkeypatch.setattr(lock.json, "dump", looking)
-    lock.take(str(tmp_path), holder("a"))
-    assert seen in ([], ["no lock"])
-    assert held_by(tmp_path) == holder("a")
+    taker = multiprocessing.get_context("fork").Process(target=without_room)
+    taker.start()
+    taker.join(timeout=20)
+    assert taker.exitcode == 3
+    assert [p.name for p in tmp_path.iterdir()] == []
+    assert lock.take(str(tmp_path), holder("b")) is True
 
 
 def _race(homes, run, barrier, results):
@@ -122,24 +127,26 @@ def test_of_two_that_see_a_dead_holder_at_once_exactly_one_goes_on(tmp_path):
 
 @pytest.fixture
 def meanwhile(monkeypatch):
-    """Lets others act right after the n-th time that the taker has read a lock file: an order that a race can give."""
+    """Lets others act right after the n-th time that the taker has read a lock file: an order that a race can give.
 
-    def plan(**others):
-        reads = []
-        plain = layout.read_json
+    They act in threads, so that a taker may also make them wait; `finish` waits for them.
+    """
+    others, reads, plain = [], [], layout.read_json
 
+    def plan(**acts):
         def reading(path):
             data = plain(path)
-            reads.append(path)
-            act = others.get(f"after_read_{len(reads)}")
-            if act:
-                monkeypatch.setattr(layout, "read_json", plain)
-                act()
-                monkeypatch.setattr(layout, "read_json", reading)
+            if threading.current_thread() is threading.main_thread():
+                reads.append(path)
+                if f"after_read_{len(reads)}" in acts:
+                    others.append(threading.Thread(target=acts[f"after_read_{len(reads)}"]))
+                    others[-1].start()
+                    others[-1].join(timeout=0.5)
             return data
 
         monkeypatch.setattr(layout, "read_json", reading)
 
+    plan.finish = lambda: [other.join(timeout=10) for other in others]
     return plan
 
 
@@ -161,20 +168,22 @@ def test_of_three_at_a_dead_lock_one_goes_on(tmp_path, meanwhile):
         try:
             lock.take(home, holder(run), dead_run)
             winners.append(run)
-        except lock.Held:
+        except (lock.Held, OSError):
             pass
 
     meanwhile(after_read_1=lambda: take("a", "dead"), after_read_2=lambda: take("c"))
     take("b", "dead")
+    meanwhile.finish()
     assert len(winners) == 1
     assert held_by(tmp_path)["run"] == winners[0]
 
 
-def test_a_lock_that_is_released_while_it_is_released_is_no_crash(tmp_path, meanwhile):
+def test_a_lock_that_vanishes_while_it_is_released_is_no_crash(tmp_path, meanwhile):
     home = str(tmp_path)
     lock.take(home, holder("a"))
     meanwhile(after_read_1=lambda: lock.path(home).unlink())
-    assert lock.release(home, "a") in (True, False)
+    lock.release(home, "a")
+    assert not lock.path(home).exists()
 
 
 def test_a_home_that_cannot_be_written_says_so(tmp_path):

@@ -83,8 +83,7 @@ def test_alive_means_this_very_process_and_not_a_zombie(tmp_path, state, start, 
 
 def test_descendants_are_all_below_and_end_where_parents_form_a_ring():
     table = {
-        pid: proc.Process(pid, ppid, 0, 0, "S", 0, "", 0, 1)
-        for pid, ppid in ((2, 1), (3, 2), (4, 3), (5, 1), (6, 7), (7, 6))
+        pid: proc.Process(pid, ppid, 0, 0, "S", 0, "", 0, 1) for pid, ppid in ((2, 1), (3, 2), (4, 3), (5, 1), (6, 7), (7, 6))
     }
     assert proc.descendants({2}, table) == {3, 4}
     assert proc.descendants({1}, table) == {2, 3, 4, 5}

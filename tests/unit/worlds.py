@@ -39,7 +39,7 @@ def service(**changes: Any) -> dict[str, Any]:
         "supervisor": "plain",
         "ready_timeout_s": 900,
         "acceptance": {"serial_requests": 20, "top_logprobs": 5, "request_timeout_s": 120},
-        "secured": False,
+        "key_hash": "",
     }
     return merged(base, changes)
 
@@ -62,6 +62,7 @@ def listing(**changes: Any) -> dict[str, Any]:
     base = {
         "path": MODEL,
         "exists": True,
+        "problem": "",
         "files": {
             "config.json": 700,
             "model.safetensors": 104857600,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from ansible_collections.modelyard.core.plugins.plugin_utils import control, pla
 
 display = Display()
 PREFIX = "modelyard_"
+SERVICES = "modelyard_services"
 #: Set by the playbooks themselves.
 FACTS = ("modelyard_intent", "modelyard_hosts")
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
-    """`spec`: path of the argument_specs.yml that describes the inventory's language. Register it as modelyard_intent."""
+    """`roles`: the folder of the roles; their argument_specs.yml describe the language. Register it as modelyard_intent."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
@@ -29,52 +31,85 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         """Validate everything at once; fail with every finding, or return the whole intent with defaults filled in."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         variables = task_vars or {}
-        spec = yaml.safe_load(Path(self._task.args["spec"]).read_text(encoding="utf-8"))["argument_specs"]["main"]["options"]
+        specs = _specs(Path(self._task.args["roles"]))
+        spec = specs.pop("plan")
+        others = [name for role in specs.values() for name in role]
         given = {name: plain.plain(self._templar.template(variables[name])) for name in spec if name in variables}
         findings = intent.unknown_variables(variables, [*spec, *FACTS], PREFIX)
-        for name, value in given.items():
-            findings += intent.unknown_keys(value, spec[name], name)
-        checked = ArgumentSpecValidator(_without_documentation(spec)).validate(given)
-        # Unknown keys are named above, with the nearest right one.
-        errors = [e for e in checked.error_messages if "nsupported parameters" not in e]
-        findings += [finding("IN-VALUE", "inventory", e, "correct it there; nothing was changed on the host") for e in errors]
-        wanted = _filled(checked.validated_parameters, spec)
-        services = wanted["modelyard_services"]
-        if not refusals(findings):
-            findings += intent.meaning(services)
-        names = [s.get("name") for s in services]
-        findings += [
-            finding(
-                "IN-KEY-UNKNOWN",
-                f"modelyard_api_keys.{name}",
-                f"there is no service {name}{intent.nearest(name, names)}",
-                f"services of this host: {', '.join(names)}",
-            )
-            for name in wanted["modelyard_api_keys"]
-            if name not in names
-        ]
+        findings += intent.misspelt_variables(variables, others, tuple(f"{role}_" for role in specs))
+        wanted, services, own = _validated(given, spec)
+        findings += own
+        keys = wanted["modelyard_api_keys"] if isinstance(wanted["modelyard_api_keys"], dict) else {}
+        listed = given.get(SERVICES)
+        names = [str(s.get("name")) for s in listed if isinstance(s, dict)] if isinstance(listed, list) else []
+        findings += intent.unknown_services(keys, names, "modelyard_api_keys")
         if refusals(findings):
             host = variables.get("inventory_hostname", "")
             display.display("\n".join([f"\nFindings in the inventory of {host}: {count(findings)}", *text.findings(findings)]))
             result.update(failed=True, msg=text.refusal(f"The inventory of {host}", findings))
             return result
-        home = _expanded(self, wanted["modelyard_home"])
+        home = self._expanded(wanted["modelyard_home"])
         result.update(
             home=home,
-            runtimes_dir=_expanded(self, wanted["modelyard_runtimes_dir"]) or f"{home}/runtimes",
+            runtimes_dir=self._expanded(wanted["modelyard_runtimes_dir"]) or f"{home}/runtimes",
             python=wanted["modelyard_python"],
             restart=wanted["modelyard_restart"],
             run=control.run_id(),
-            services=[{**s, "secured": s["name"] in wanted["modelyard_api_keys"]} for s in services],
+            services=[{**s, "key_hash": _hash(s["name"], keys.get(s["name"]))} for s in services],
         )
         return result
 
+    def _expanded(self, path: str) -> str:
+        """`~` means the home of the user that works on the host, so it is asked there."""
+        if not path.startswith("~"):
+            return path.rstrip("/")
+        return str(self._remote_expand_user(path)).rstrip("/")
 
-def _expanded(action: ActionBase, path: str) -> str:
-    """`~` means the home of the user that works on the host, so it is asked there."""
-    if not path.startswith("~"):
-        return path.rstrip("/")
-    return str(action._remote_expand_user(path)).rstrip("/")
+
+def _hash(service: str, key: Any) -> str:
+    """Tells one API key from another without giving it away; empty for none. Slow on purpose: keys can be short."""
+    if not key:
+        return ""
+    return hashlib.pbkdf2_hmac("sha256", str(key).encode(), f"modelyard {service}".encode(), 200_000).hex()[:16]
+
+
+def _specs(roles: Path) -> dict[str, dict[str, Any]]:
+    """Options of the main entry point of every role, by role."""
+    return {
+        path.parent.parent.name: yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"]["main"]["options"]
+        for path in sorted(roles.glob("*/meta/argument_specs.yml"))
+    }
+
+
+def _validated(given: dict[str, Any], spec: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, str]]]:
+    """(site-wide values, services that are sound, findings). Each service is checked by itself, so each finding has a place."""
+    site = {name: entry for name, entry in spec.items() if name != SERVICES}
+    wanted, findings = _check({k: v for k, v in given.items() if k != SERVICES}, site, "inventory")
+    findings += intent.unusable_paths({k: wanted[k] for k in ("modelyard_home", "modelyard_runtimes_dir")}, "", tilde=True)
+    listed = given.get(SERVICES) or []
+    if not isinstance(listed, list) or not all(isinstance(item, dict) for item in listed):
+        findings.append(
+            finding("IN-VALUE", SERVICES, "it is not a list of services", "write each service as a list entry: - name: ...")
+        )
+        return wanted, [], findings
+    services = []
+    for number, item in enumerate(listed):
+        where = f"{SERVICES}[{item.get('name', number)}]"
+        unknown = intent.unknown_keys(item, {"options": spec[SERVICES]["options"]}, where)
+        service, own = _check(item, spec[SERVICES]["options"], where)
+        findings += unknown + own
+        if not own:
+            services.append(service)
+    findings += intent.meaning(services)
+    return wanted, services, findings
+
+
+def _check(value: dict[str, Any], spec: dict[str, Any], where: str) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """Types, choices and required keys by Ansible's own validator; unknown keys are named elsewhere, with the nearest one."""
+    checked = ArgumentSpecValidator(_without_documentation(spec)).validate(value)
+    errors = [e for e in checked.error_messages if "upported parameters" not in e]
+    found = [finding("IN-VALUE", where, e, "correct it in the inventory") for e in errors]
+    return _filled(checked.validated_parameters, spec), found
 
 
 def _without_documentation(spec: dict[str, Any]) -> dict[str, Any]:
@@ -94,10 +129,7 @@ def _filled(value: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
         current = filled.get(name)
         if current is None:
             current = entry.get("default")
-        options = entry.get("options")
-        if options and isinstance(current, list):
-            current = [_filled(item, options) for item in current]
-        elif options and isinstance(current, dict):
-            current = _filled(current, options)
+        if entry.get("options") and isinstance(current, dict):
+            current = _filled(current, entry["options"])
         filled[name] = current
     return filled

@@ -64,9 +64,7 @@ def main() -> None:
         if alive and state["request"]["digest"] == instance["digest"]:
             pass
         elif alive and not module.check_mode:  # in check mode the stop before this was only shown
-            module.fail_json(
-                    msg=f"{instance['name']} runs with other parameters (pid {state['leader']['pid']}); stop it first"
-                )
+            module.fail_json(msg=f"{instance['name']} runs with other parameters (pid {state['leader']['pid']}); stop it first")
         else:
             started.append(instance["name"])
             if module.check_mode:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import Any, Dict, Iterable, List, Mapping
+from typing import Any, Dict, Iterable, List, Mapping, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
 
@@ -30,6 +30,44 @@ def unknown_variables(names: Iterable[str], known: Iterable[str], prefix: str) -
         )
         for name in sorted(names)
         if name.startswith(prefix) and name not in known
+    ]
+
+
+def misspelt_variables(names: Iterable[str], known: Iterable[str], prefixes: Tuple[str, ...]) -> List[Dict[str, str]]:
+    """Variables that look like an input of a role and are none: `teardown_servcie` must not stop every service.
+
+    Other variables of an inventory may begin like a role's name, so only a near miss is refused.
+    """
+    known = set(known)
+    found = []
+    for name in sorted(names):
+        near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.85)
+        if name.startswith(prefixes) and name not in known and near:
+            what = f"the variable {name} is not read by anything; did you mean {near[0]}?"
+            found.append(finding("IN-VARIABLE-UNKNOWN", name, what, "correct its name or rename your own variable"))
+    return found
+
+
+def unknown_services(names: Iterable[str], known: List[str], where: str) -> List[Dict[str, str]]:
+    """Names that belong to no service of the host."""
+    return [
+        finding(
+            "IN-KEY-UNKNOWN",
+            f"{where}.{name}",
+            f"there is no service {name}{nearest(name, known)}",
+            f"services of this host: {', '.join(known) or 'none'}",
+        )
+        for name in names
+        if name not in known
+    ]
+
+
+def unusable_paths(paths: Mapping[str, Any], where: str, tilde: bool = False) -> List[Dict[str, str]]:
+    """Paths on a host that are not absolute: engines and tasks have other working directories than the one who writes them."""
+    return [
+        finding("IN-VALUE", f"{where}{key}", f"{path!r} is not an absolute path", f"write it from / on{' or ~' if tilde else ''}")
+        for key, path in paths.items()
+        if path and not str(path).startswith(("/", "~") if tilde else "/")
     ]
 
 
@@ -85,6 +123,12 @@ def meaning(services: List[Dict[str, Any]]) -> List[Dict[str, str]]:
                     "use small letters, digits, dots and hyphens, for example qwen3-14b-32k",
                 )
             )
+        paths = {"model.path": service["model"]["path"], "runtime_path": service["runtime_path"]}
+        found += unusable_paths(paths, f"{where}.")
+        bad = [c for c in service["cards"] if c != "all" and not str(c).isdigit()]
+        if bad or ("all" in service["cards"] and len(service["cards"]) > 1):
+            what = f"{', '.join(map(str, service['cards']))}: cards are either all, or indexes"
+            found.append(finding("IN-VALUE", f"{where}.cards", what, "write all, or a list such as [0, 1]"))
         for key in ("replicas", "tensor_parallel_size"):
             if service["topology"][key] < 1:
                 found.append(

@@ -45,9 +45,7 @@ def engine_findings(engine: Mapping[str, Any], table: Mapping[str, Any], where: 
                     "write engine keys as vLLM names its options, with underscores",
                 )
             )
-        elif key in table["options"]["switch"] + table["options"]["flag"] and not isinstance(
-            engine[key], (bool, type(None))
-        ):
+        elif key in table["options"]["switch"] + table["options"]["flag"] and not isinstance(engine[key], (bool, type(None))):
             found.append(finding("PL-ENGINE-VALUE", place, f"{engine[key]!r} is neither true nor false", "write true or false"))
     return found
 

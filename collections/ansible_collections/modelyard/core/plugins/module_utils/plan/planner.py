@@ -19,7 +19,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan.runtime_id imp
 
 START, KEEP, RESTART, REFUSED = "start", "keep", "restart", "refused"
 DISK_SPARE_MIB = 1024
-MEMORY_SPARE_MIB = 512
+MEMORY_SPARE_MIB = 1024  # the first request compiles kernels
 
 Findings = List[Dict[str, str]]
 
@@ -166,13 +166,13 @@ def _runtime(
             )
         )
     found = str(seen.get("vllm", ""))
-    if wanted["runtime_path"] and found and found.split("+")[0] != known.vllm_release:
+    if wanted["runtime_path"] and found and found.partition("+")[0] != known.vllm_release:
         findings.append(
             finding(
                 "PF-RUNTIME-RELEASE",
                 f"{survey['host']['name']}:{path}",
                 f"it holds vLLM {found}; the options of {wanted['name']} were planned for {known.vllm_release}",
-                f"set {where}.runtime to one of the same release ({', '.join(tables.runtime_names())}), or use another environment",
+                f"set {where}.runtime to one of that release ({', '.join(tables.runtime_names())}), or use another folder",
             )
         )
     if not wanted["runtime_path"] and not seen.get("complete") and python["short"] not in known.pythons:
@@ -201,6 +201,15 @@ def _runtime(
 def _model(wanted: Mapping[str, Any], listing: Optional[Mapping[str, Any]], survey: Mapping[str, Any]) -> Findings:
     path = wanted["model"]["path"]
     where = f"{survey['host']['name']}:{path}"
+    if listing and listing["problem"]:
+        return [
+            finding(
+                "PF-MODEL-UNREADABLE",
+                where,
+                f"user {survey['host']['user']} cannot read the model of {wanted['name']}: {listing['problem']}",
+                "let that user read the folder and all files in it",
+            )
+        ]
     if not listing or not listing["exists"]:
         if wanted["model"]["recipe"]:
             return []

