@@ -84,7 +84,7 @@ def refused(site: Site) -> Run:
 
 def test_a_missing_model_folder(site: Site) -> None:
     run = refused(site)
-    assert f"PF-MODEL-MISSING  {socket.gethostname()}:{site.home}/models/none" in run.output
+    assert f"PF-MODEL-MISSING  host-a:{site.home}/models/none" in run.output
     assert "put tiny there, or correct model.path" in run.output
     assert "was refused: PF-MODEL-MISSING." in run.output
 
@@ -135,7 +135,7 @@ def test_a_port_of_somebody_else_names_pid_and_user(site: Site, model: Path, lis
     pid, port = listener
     site.services = [service(site.home, model={"id": "tiny", "path": str(model)}, listen={"base_port": port})]
     run = refused(site)
-    assert f"PF-PORT-BUSY  {socket.gethostname()}:{port}" in run.output
+    assert f"PF-PORT-BUSY  host-a:{port}" in run.output
     assert f"pid {pid} of user {getpass.getuser()}" in run.output
     assert "http.server" in run.output
 
@@ -162,7 +162,7 @@ def test_too_little_disk(site: Site, model: Path, small_disk: Path) -> None:
     site.variables["modelyard_runtimes_dir"] = str(small_disk / "runtimes")
     site.services = [service(site.home, model={"id": "tiny", "path": str(model)})]
     run = refused(site)
-    assert f"PF-DISK  {socket.gethostname()}:{small_disk}" in run.output
+    assert f"PF-DISK  host-a:{small_disk}" in run.output
     assert "making the runtime needs about 3600 MiB, 64 MiB are free" in run.output
 
 

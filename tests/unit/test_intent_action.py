@@ -11,6 +11,7 @@ from ansible.playbook.task import Task
 from ansible.plugins.loader import connection_loader
 from ansible.template import Templar
 from ansible_collections.modelyard.core.plugins.action import intent
+from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance
 from ansible_collections.modelyard.core.plugins.module_utils.plan import planner
 from unit import worlds
 
@@ -177,3 +178,18 @@ def test_a_secret_where_process_lists_and_diffs_would_show_it_is_refused(where, 
 def test_an_empty_list_never_leaves_an_option_without_its_values():
     service = planned(engine={"cudagraph_capture_sizes": []})
     assert service is None or "--cudagraph-capture-sizes" not in service["instances"][0]["argv"]
+
+
+def test_a_context_beyond_the_model_is_refused_also_when_it_came_as_text():
+    # `-e max_len=32769` hands over text, and Ansible does not convert below `engine`.
+    assert planned(engine={"max_model_len": "32768"}) is not None
+    assert planned(engine={"max_model_len": "32769"}) is None
+
+
+def test_a_context_length_that_came_as_text_is_compared_with_what_the_engine_shows():
+    service = planned(engine={"max_model_len": "4096"})
+    judge = acceptance.ladder(["models"])[0].judge
+    shown = {"status": 200, "body": {"data": [{"id": "tiny-qwen3", "max_model_len": 2048}]}, "seconds": 0.1, "error": ""}
+    assert judge(service, service["instances"][0], {"answers": [shown]}, lambda value, schema: [])[0]
+    shown["body"]["data"][0]["max_model_len"] = 4096
+    assert judge(service, service["instances"][0], {"answers": [shown]}, lambda value, schema: [])[0] == ""

@@ -262,12 +262,6 @@ def test_a_longer_context_is_allowed_where_hf_overrides_give_the_positions():
     assert plan_for(worlds.service(engine=engine), worlds.survey())["findings"] == []
 
 
-@pytest.mark.parametrize("length", [32769, "32769"], ids=["a number", "text, as -e name=32769 gives it"])
-def test_a_context_beyond_the_model_is_refused_however_it_is_written(length):
-    plan = plan_for(worlds.service(engine={"max_model_len": length}), worlds.survey())
-    assert ids(plan) == ["PF-MODEL-CONTEXT"]
-
-
 def test_a_context_as_long_as_the_model_allows_is_accepted():
     assert plan_for(worlds.service(engine={"max_model_len": 32768}), worlds.survey())["findings"] == []
 

@@ -15,6 +15,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         """Survey; a lock whose run has died on this control node is no lock."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         result.update(call.module(self, "survey_host", dict(self._task.args), task_vars or {}))
+        # People know a host by its name in the inventory.
+        host = result["survey"]["host"]
+        host["hostname"], host["name"] = host["name"], str((task_vars or {}).get("inventory_hostname", host["name"]))
         if control.has_died(result["survey"]["lock"]):
             result["survey"]["lock"] = None
         return result

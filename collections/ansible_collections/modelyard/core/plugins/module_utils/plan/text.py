@@ -102,7 +102,7 @@ def summary(
         lines += [
             "Try it",
             f"  curl -s {urls[0]}/v1/chat/completions{key} -H 'Content-Type: application/json' -d '{body}'",
-            "Logs",
+            f"Logs, on {plan['host']}",
             *[f"  {base}/instance-{i['index']}/logs/current.log" for i in service["instances"]],
             "Stop it",
             f"  {command} playbooks/teardown.yml -e teardown_service={service['name']}",

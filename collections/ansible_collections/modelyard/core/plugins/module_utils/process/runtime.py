@@ -16,6 +16,10 @@ from typing import Dict, Iterator, List, NamedTuple
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout
 from ansible_collections.modelyard.core.plugins.module_utils.survey.host import COMPLETE, FULL_CHECK
 
+NEXT_STEP = (
+    "When an index cannot be reached from this host: set runtime_index_url and runtime_torch_index_url to mirrors, or "
+    "runtime_find_links to a folder with the packages. The next deploy makes the runtime anew."
+)
 MAKING = "making.json"
 LIMIT_S = 3600
 MISSING = re.compile(r" requires .*which is not installed| has requirement .*but you have ")
@@ -165,7 +169,7 @@ class Making(NamedTuple):
                 raise RuntimeFailed(f"{words[0]}: {exc}") from exc
         if done.returncode:
             tail = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-12:]
-            raise RuntimeFailed("\n".join([f"making {self.folder.name} failed (whole log: {self.log}):", *tail]))
+            raise RuntimeFailed("\n".join([f"making {self.folder.name} failed (whole log: {self.log}):", *tail, NEXT_STEP]))
 
 
 def _name(requirement: str) -> str:
