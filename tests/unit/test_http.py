@@ -144,7 +144,13 @@ def test_a_key_that_is_no_header_value_is_an_error_that_does_not_show_it(address
 
 @pytest.mark.parametrize(
     ("listens_on", "asked_at"),
-    [("0.0.0.0", "127.0.0.1"), ("::", "127.0.0.1"), ("", "127.0.0.1"), ("localhost", "127.0.0.1"), ("10.0.0.5", "10.0.0.5")],
+    [
+        ("0.0.0.0", "127.0.0.1"),
+        ("::", "127.0.0.1"),
+        ("", "127.0.0.1"),
+        ("localhost", "127.0.0.1"),
+        ("10.0.0.5", "10.0.0.5"),
+    ],
 )
 def test_a_server_is_asked_where_it_answers_on_its_own_machine(listens_on, asked_at):
     assert client.reachable(listens_on) == asked_at

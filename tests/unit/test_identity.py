@@ -91,7 +91,8 @@ def test_the_runtime_alone_is_no_sign_at_all(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "cwd", ["/opt/modelyard/services/tiny-2/instance-0/run", "/opt/modelyard/services", "/opt/modelyard/services/tin", "/"]
+    "cwd",
+    ["/opt/modelyard/services/tiny-2/instance-0/run", "/opt/modelyard/services", "/opt/modelyard/services/tin", "/"],
 )
 @pytest.mark.parametrize("marker", [{}, {"MODELYARD_SERVICE": "tiny-2"}, {"MODELYARD_SERVICE": ""}])
 def test_a_service_with_a_similar_name_is_a_stranger(tmp_path, cwd, marker):
@@ -200,7 +201,12 @@ def test_the_looking_process_and_its_ancestors_are_never_found(tmp_path):
     shell = subprocess.run(
         ["/bin/sh", "-c", f'sleep 60 & other=$!; "{sys.executable}" -c "$CODE"; echo $other; kill $other'],
         cwd=tmp_path,
-        env={"MODELYARD_SERVICE": "tiny", "CODE": look, "PYTHONPATH": str(worlds.ROOT / "collections"), "PATH": "/usr/bin:/bin"},
+        env={
+            "MODELYARD_SERVICE": "tiny",
+            "CODE": look,
+            "PYTHONPATH": str(worlds.ROOT / "collections"),
+            "PATH": "/usr/bin:/bin",
+        },
         capture_output=True,
         text=True,
         check=True,

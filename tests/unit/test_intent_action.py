@@ -42,7 +42,9 @@ def test_every_default_of_the_spec_is_filled_in_at_every_depth():
     assert result["home"] == "/opt/modelyard"
     assert result["runtimes_dir"] == "/opt/modelyard/runtimes"
     assert result["restart"] is False
-    assert result["services"] == [worlds.service(runtime_path="", engine={}, topology={"replicas": 1, "tensor_parallel_size": 1})]
+    assert result["services"] == [
+        worlds.service(runtime_path="", engine={}, topology={"replicas": 1, "tensor_parallel_size": 1}),
+    ]
 
 
 def test_the_world_of_these_tests_has_the_shape_of_a_real_intent():
@@ -99,7 +101,9 @@ def test_an_inventory_of_the_wrong_shape_is_refused_in_words(services, keys, cap
 
 
 @pytest.mark.parametrize(
-    "keys", [SECRET, [SECRET], {"other": SECRET}, {"tiny-qwen3": [SECRET]}, {"tiny-qwen3": SECRET, "x": SECRET}], ids=str
+    "keys",
+    [SECRET, [SECRET], {"other": SECRET}, {"tiny-qwen3": [SECRET]}, {"tiny-qwen3": SECRET, "x": SECRET}],
+    ids=str,
 )
 def test_no_message_about_api_keys_holds_a_key(keys, capfd):
     result = read(modelyard_services=[{"name": "tiny-qwen3", "model": MODEL}], modelyard_api_keys=keys)
@@ -122,7 +126,10 @@ def test_a_key_that_cannot_guard_anything_is_refused(key):
 
 
 def test_a_key_is_known_to_the_plan_only_as_a_fact_and_never_by_its_text():
-    result = read(modelyard_services=[{"name": "tiny-qwen3", "model": MODEL}], modelyard_api_keys={"tiny-qwen3": SECRET})
+    result = read(
+        modelyard_services=[{"name": "tiny-qwen3", "model": MODEL}],
+        modelyard_api_keys={"tiny-qwen3": SECRET},
+    )
     plan = planner.plan(result, worlds.survey())
     assert plan["services"][0]["secured"] is True
     assert SECRET not in json.dumps([result, plan])
@@ -149,7 +156,11 @@ def test_an_environment_name_that_no_shell_can_set_is_refused(name):
     assert planned(environment={name: "1"}) is None
 
 
-@pytest.mark.parametrize("cards", [["0", "0"], ["first"], ["all", "1"], ["0-1"], ["-1"], ["1.0"], ["\u00b2"], []], ids=str)
+@pytest.mark.parametrize(
+    "cards",
+    [["0", "0"], ["first"], ["all", "1"], ["0-1"], ["-1"], ["1.0"], ["\u00b2"], []],
+    ids=str,
+)
 def test_cards_that_are_no_set_of_indexes_are_refused(cards):
     assert planned(cards=cards, topology={"tensor_parallel_size": 1}) is None
 
@@ -189,7 +200,12 @@ def test_a_context_beyond_the_model_is_refused_also_when_it_came_as_text():
 def test_a_context_length_that_came_as_text_is_compared_with_what_the_engine_shows():
     service = planned(engine={"max_model_len": "4096"})
     judge = acceptance.ladder(["models"])[0].judge
-    shown = {"status": 200, "body": {"data": [{"id": "tiny-qwen3", "max_model_len": 2048}]}, "seconds": 0.1, "error": ""}
+    shown = {
+        "status": 200,
+        "body": {"data": [{"id": "tiny-qwen3", "max_model_len": 2048}]},
+        "seconds": 0.1,
+        "error": "",
+    }
     assert judge(service, service["instances"][0], {"answers": [shown]}, lambda value, schema: [])[0]
     shown["body"]["data"][0]["max_model_len"] = 4096
     assert judge(service, service["instances"][0], {"answers": [shown]}, lambda value, schema: [])[0] == ""

@@ -40,7 +40,9 @@ def test_an_engine_key_becomes_the_words_that_the_release_wants(key, value, word
 
 KINDS = [(kind, name) for kind, names in TABLE["options"].items() for name in names]
 # Text that begins with a hyphen is taken for an option by every argument parser; no value of vLLM 0.32.0 does.
-WORD = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12).filter(lambda t: not t.startswith("-"))
+WORD = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12).filter(
+    lambda t: not t.startswith("-"),
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | WORD,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORD, inner, max_size=3),

@@ -202,13 +202,21 @@ def test_the_scripts_say_who_wrote_them_and_how_to_change_them(deploy):
 def test_rendering_twice_gives_the_same_files(deploy, tmp_path):
     planned = planner.plan(worlds.intent(worlds.service()), worlds.survey())["services"][0]
     for template in ("launch.sh.j2", "env.j2"):
-        assert rendered(template, planned, planned["instances"][0]) == rendered(template, planned, planned["instances"][0])
+        assert rendered(template, planned, planned["instances"][0]) == rendered(
+            template,
+            planned,
+            planned["instances"][0],
+        )
 
 
 def test_the_script_is_the_process_that_becomes_the_engine(deploy):
     # exec all the way: the pid that the keeper writes down is the API server's.
     folder = deploy()
     (folder.parent.parent.parent / "run time/bin/vllm").write_text('#!/bin/sh\necho $$ > "$PWD/pid"\n')
-    started = subprocess.Popen(["bash", str(folder / "launch.sh")], env={**os.environ, **CALLER}, stdin=subprocess.DEVNULL)
+    started = subprocess.Popen(
+        ["bash", str(folder / "launch.sh")],
+        env={**os.environ, **CALLER},
+        stdin=subprocess.DEVNULL,
+    )
     assert started.wait(timeout=20) == 0
     assert (folder / "run/pid").read_text().strip() == str(started.pid)

@@ -32,7 +32,10 @@ def files(**changes):
         (files(sizes={"model.safetensors": None}), ["weights (*.safetensors)"]),
         (files(sizes={"model.safetensors": 0}), ["weights (*.safetensors)"]),
         (files(shards=["a.safetensors", "b.safetensors"]), ["a.safetensors", "b.safetensors"]),
-        (files(sizes={"a.safetensors": 1, "b.safetensors": 0}, shards=["a.safetensors", "b.safetensors"]), ["b.safetensors"]),
+        (
+            files(sizes={"a.safetensors": 1, "b.safetensors": 0}, shards=["a.safetensors", "b.safetensors"]),
+            ["b.safetensors"],
+        ),
         (
             files(sizes={"config.json": None, "tokenizer_config.json": None, "model.safetensors": None}),
             ["config.json", "tokenizer_config.json", "weights (*.safetensors)"],

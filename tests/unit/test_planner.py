@@ -133,7 +133,9 @@ def test_acceptance_is_kept_with_the_processes_and_lost_with_a_restart():
 
 
 @pytest.mark.parametrize(
-    ("before", "now"), [("", "aaaa"), ("aaaa", ""), ("aaaa", "bbbb")], ids=["a first key", "no key any more", "another key"]
+    ("before", "now"),
+    [("", "aaaa"), ("aaaa", ""), ("aaaa", "bbbb")],
+    ids=["a first key", "no key any more", "another key"],
 )
 def test_another_api_key_is_a_difference_that_never_shows_the_key_or_its_hash(before, now):
     # A running engine keeps the key that it was started with: `keep` would leave it open, or answer 401 to everybody.
@@ -145,11 +147,12 @@ def test_another_api_key_is_a_difference_that_never_shows_the_key_or_its_hash(be
 
 
 def test_the_same_api_key_is_kept():
-    assert plan_for(worlds.service(key_hash="aaaa"), deployed(worlds.service(key_hash="aaaa")))["services"][0]["action"] == "keep"
+    service = worlds.service(key_hash="aaaa")
+    assert plan_for(service, deployed(service))["services"][0]["action"] == "keep"
 
 
 def test_a_kept_instance_is_one_that_the_start_task_leaves_alone_too():
-    # modules/service_instance.py compares digests; after an upgrade of this project they can differ while nothing else does.
+    # modules/service_instance.py compares digests; after an upgrade of this project only they can differ.
     survey = deployed(worlds.service())
     survey["services"]["tiny-qwen3"]["instances"][0]["digest"] = "made by an earlier release"
     service = plan_for(worlds.service(), survey)["services"][0]

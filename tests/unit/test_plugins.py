@@ -11,7 +11,7 @@ import sys
 import pytest
 import yaml
 from unit import worlds
-from unit.test_roles import TASKS, action
+from unit.tasks import TASKS, action
 
 MODULES = sorted(worlds.PLUGINS.glob("modules/*.py"))
 FILTERS = sorted((worlds.ROOT / "filter_plugins").glob("*.py"))
@@ -126,7 +126,8 @@ def test_a_filter_is_named_after_its_file_and_documented(path):
 
 @pytest.mark.parametrize("path", FILTERS, ids=lambda p: p.stem)
 def test_a_filter_is_used_somewhere(path):
-    texts = [p.read_text(encoding="utf-8") for folder in ("roles", "playbooks") for p in (worlds.ROOT / folder).rglob("*.yml")]
+    files = [p for folder in ("roles", "playbooks") for p in (worlds.ROOT / folder).rglob("*.yml")]
+    texts = [p.read_text(encoding="utf-8") for p in files]
     assert any(re.search(rf"\|\s*{path.stem}\b", text) for text in texts)
 
 

@@ -74,7 +74,8 @@ def test_a_process_that_is_gone_is_an_answer_everywhere(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("state", "start", "alive"), [("S", 100, True), ("R", 100, True), ("Z", 100, False), ("X", 100, False), ("S", 101, False)]
+    ("state", "start", "alive"),
+    [("S", 100, True), ("R", 100, True), ("Z", 100, False), ("X", 100, False), ("S", 101, False)],
 )
 def test_alive_means_this_very_process_and_not_a_zombie(tmp_path, state, start, alive):
     fake_proc.add(tmp_path, 7, state=state, start=100)
@@ -82,9 +83,8 @@ def test_alive_means_this_very_process_and_not_a_zombie(tmp_path, state, start, 
 
 
 def test_descendants_are_all_below_and_end_where_parents_form_a_ring():
-    table = {
-        pid: proc.Process(pid, ppid, 0, 0, "S", 0, "", 0, 1) for pid, ppid in ((2, 1), (3, 2), (4, 3), (5, 1), (6, 7), (7, 6))
-    }
+    parents = {2: 1, 3: 2, 4: 3, 5: 1, 6: 7, 7: 6}
+    table = {pid: proc.Process(pid, ppid, 0, 0, "S", 0, "", 0, 1) for pid, ppid in parents.items()}
     assert proc.descendants({2}, table) == {3, 4}
     assert proc.descendants({1}, table) == {2, 3, 4, 5}
     assert proc.descendants({6}, table) == {7}
@@ -118,7 +118,7 @@ def test_maps_and_descriptors_give_files_and_shared_memory(tmp_path):
 
 def test_only_listening_sockets_of_both_families_are_listeners(tmp_path):
     head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
-    row = "   0: {address} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000  1000        0 {inode} 1 0 100 0\n"
+    row = "   0: {address} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000  1000  0 {inode} 1 0 100 0\n"
     (tmp_path / "net").mkdir()
     (tmp_path / "net/tcp").write_text(
         head

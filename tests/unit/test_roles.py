@@ -7,50 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 from unit import worlds
+from unit.tasks import PLAYBOOKS, TASKS, action, load
 
 ROLES = sorted(p.name for p in (worlds.ROOT / "roles").iterdir() if (p / "tasks").is_dir())
-PLAYBOOKS = sorted((worlds.ROOT / "playbooks").glob("*.yml"))
 OURS = sorted(p.stem for p in worlds.PLUGINS.glob("modules/*.py"))
 ACTIONS = sorted(p.stem for p in worlds.PLUGINS.glob("action/*.py"))
-KEYWORDS = {
-    *("name", "when", "tags", "register", "loop", "loop_control", "vars", "become", "changed_when", "failed_when", "until"),
-    *("retries", "delay", "check_mode", "diff", "no_log", "delegate_to", "run_once", "notify", "listen", "environment"),
-    *("block", "rescue", "always", "ignore_errors", "any_errors_fatal", "args", "throttle", "timeout"),
-}
 SECRET = re.compile(r"api_key|password|secret|token", re.IGNORECASE)
-
-
-def load(path):
-    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
-
-
-def walk(tasks, where):
-    """Every task and block of a list, at every depth, with the place it stands in."""
-    for task in tasks or []:
-        yield where, task
-        for part in ("block", "rescue", "always"):
-            yield from walk(task.get(part), where)
-
-
-def all_tasks():
-    for file in sorted(worlds.ROOT.glob("roles/*/*/*.yml")):
-        if file.parent.name in ("tasks", "handlers"):
-            yield from walk(load(file), str(file.relative_to(worlds.ROOT)))
-    for file in PLAYBOOKS:
-        for play in load(file):
-            for part in ("pre_tasks", "tasks", "post_tasks", "handlers"):
-                yield from walk(play.get(part), str(file.relative_to(worlds.ROOT)))
-
-
-TASKS = list(all_tasks())
-
-
-def action(task):
-    """(module, arguments) of a task; None for a block."""
-    keys = [key for key in task if key not in KEYWORDS]
-    return (keys[0], task[keys[0]]) if len(keys) == 1 else None
 
 
 def options(role):
@@ -167,11 +130,11 @@ def test_no_task_goes_through_a_shell_or_hides_an_error():
 
 
 def test_a_task_that_writes_a_secret_shows_neither_output_nor_diff():
+    writing = {"copy", "template", "lineinfile", "blockinfile", "set_fact"}
     writers = [
         (where, task)
         for where, task in TASKS
-        if (action(task) or ("",))[0].rpartition(".")[2] in ("copy", "template", "lineinfile", "blockinfile", "set_fact")
-        and SECRET.search(json.dumps(action(task)[1]))
+        if (action(task) or ("",))[0].rpartition(".")[2] in writing and SECRET.search(json.dumps(action(task)[1]))
     ]
     assert [task["name"] for _, task in writers] == ["Write the API keys"]
     for where, task in writers:
@@ -183,7 +146,8 @@ def test_a_task_that_writes_a_secret_shows_neither_output_nor_diff():
 
 
 def test_the_keys_are_read_by_that_task_alone():
-    users = [t["name"] for _, t in TASKS if "modelyard_api_keys" in json.dumps({k: v for k, v in t.items() if k != "block"})]
+    texts = [(t.get("name"), json.dumps({k: v for k, v in t.items() if k != "block"})) for _, t in TASKS]
+    users = [name for name, text in texts if "modelyard_api_keys" in text]
     assert users == ["Write the API keys"]
 
 
@@ -208,7 +172,7 @@ def test_templates_quote_what_comes_from_an_inventory():
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
             if not line.startswith("#"):
                 values = re.findall(r"\{\{(.*?)\}\}", line)
-                plain = [v for v in values if not re.search(r"\|\s*(quote|comment)\s*$", v) and not re.match(r" '.*' if ", v)]
+                plain = [v for v in values if not re.search(r"\|\s*(quote|comment)\s*$|^ '.*' if ", v)]
                 unquoted += [(file.name, number, v.strip()) for v in plain]
     # The name of a variable cannot be quoted; it is checked when the inventory is read.
     assert [u for u in unquoted if u[2] != "name"] == []
@@ -235,7 +199,9 @@ def test_a_playbook_that_takes_the_lock_gives_it_back_in_any_case(file):
             text = json.dumps(task.get("block", []))
             if "modelyard.core.deploy_lock" in text:
                 always = task["always"]
-                assert [(action(t)[0], action(t)[1].get("state")) for t in always] == [("modelyard.core.deploy_lock", "released")]
+                assert [(action(t)[0], action(t)[1].get("state")) for t in always] == [
+                    ("modelyard.core.deploy_lock", "released"),
+                ]
                 assert action(task["block"][0])[0] == "modelyard.core.deploy_lock"
             else:
                 assert "modelyard.core.deploy_lock" not in json.dumps(task)

@@ -76,7 +76,8 @@ def test_every_python_of_a_runtime_gets_one_version_of_each_package(name, machin
 @pytest.mark.parametrize("name", NAMES)
 def test_a_lock_names_no_registry_and_no_file_of_somebodys_machine(name):
     text = tables.runtime(name).lock
-    assert re.findall(r".*(?:://|--index|--extra-index|--find-links|--trusted-host| @ |file:|^-e).*", text, re.MULTILINE) == []
+    places = r".*(?:://|--index|--extra-index|--find-links|--trusted-host| @ |file:|^-e).*"
+    assert re.findall(places, text, re.MULTILINE) == []
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,4 +1,4 @@
-"""Small healthy worlds to plan for: intent and survey in the shapes that the action `intent` and the module `survey_host` give."""
+"""Healthy worlds to plan for: intent and survey in the shapes of the action `intent` and the module `survey_host`."""
 
 from __future__ import annotations
 
