@@ -205,8 +205,8 @@ def models(*entries):
         (models({"id": "tiny-qwen3", "max_model_len": 2048}), ("max_model_len is 2048, 4096 was wanted", "")),
         (models({"id": "tiny-qwen3"}), ("max_model_len is None, 4096 was wanted", "")),
         (models({"id": "a"}, {"id": "b"}), ("tiny-qwen3 is not listed, only a, b", "")),
-        (one({"object": "list"}), ("the reply is not a list of models", "")),
-        (one("<html>hello</html>"), ("the reply is not a list of models", "")),
+        (one({"object": "list"}), ("the reply is not a list of models: \"{'object': 'list'}\"", "")),
+        (one("<html>hello</html>"), ("the reply is not a list of models: '<html>hello</html>'", "")),
     ],
 )
 def test_models_shows_the_wanted_id_and_context_length(seen, verdict):
@@ -235,7 +235,7 @@ def test_without_a_wanted_length_any_length_passes():
         ),
         (reply(""), ("the reply holds no text", "")),
         (reply(None), ("the reply holds no text", "")),
-        (reply("Hello.", tokens=0), ("the reply holds no text", "")),
+        (reply("Hello.", tokens=0), ("the reply counts no completion tokens", "")),
         ({"choices": [], "usage": None}, ("the reply holds no text", "")),
         ({}, ("the reply holds no text", "")),
     ],

@@ -55,6 +55,13 @@ CASES = [
         "set at least 1",
     ),
     (
+        "IN-SECRET",
+        lambda: intent.meaning(services({"environment": {"HF_TOKEN": "x"}})),
+        "modelyard_services[tiny-qwen3].environment.HF_TOKEN",
+        "HF_TOKEN looks like a secret, and the environment file shows in diffs and manifests",
+        "for the API key use modelyard_api_keys; others are not supported yet",
+    ),
+    (
         "IN-NAME",
         lambda: intent.meaning(services({"name": "vllm"})),
         "modelyard_services[vllm].name",

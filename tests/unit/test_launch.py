@@ -173,7 +173,12 @@ def test_the_kv_cache_of_a_cpu_is_small_unless_the_inventory_says_otherwise(engi
             "request lines are off by default since 0.10.1; leave it out, or set enable_log_requests for the opposite",
         ),
         ("port", "PL-ENGINE-KEY-OWNED", "port is not set under engine", "set listen.base_port of the service"),
-        ("api_key", "PL-ENGINE-KEY-OWNED", "api_key is not set under engine", "set modelyard_api_keys of the service"),
+        (
+            "api_key",
+            "PL-ENGINE-KEY-OWNED",
+            "api_key is not set under engine",
+            "put the key into modelyard_api_keys; an option would show in every process list",
+        ),
     ],
 )
 def test_a_key_that_the_release_does_not_take_is_refused_with_what_to_write(key, id, what, do):

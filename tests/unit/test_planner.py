@@ -143,7 +143,7 @@ def test_another_api_key_is_a_difference_that_never_shows_the_key_or_its_hash(be
     assert ids(plan_for(worlds.service(key_hash=now), survey)) == ["PF-RESTART-NEEDED"]
     allowed = plan_for(worlds.service(key_hash=now), survey, restart=True)["services"][0]
     assert (allowed["action"], allowed["secured"]) == ("restart", bool(now))
-    assert allowed["differences"] == ["instance 0 API key: another one, or none"]
+    assert allowed["differences"] == ["instance 0 API key or form of the plan: another one"]
 
 
 def test_the_same_api_key_is_kept():

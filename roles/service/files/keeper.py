@@ -56,8 +56,8 @@ def open_log(folder):
         fresh.unlink()
     fresh.symlink_to(path.name)
     fresh.replace(link)
-    logs = sorted(p for p in folder.glob("*.log") if not p.is_symlink())
-    for old in logs[:-LOGS_KEPT]:
+    logs = sorted((p for p in folder.glob("*.log") if not p.is_symlink() and p != path), key=lambda p: p.stat().st_mtime)
+    for old in logs[: -(LOGS_KEPT - 1)]:
         old.unlink()
     return path, handle
 

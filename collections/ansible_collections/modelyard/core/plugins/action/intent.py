@@ -43,6 +43,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         listed = given.get(SERVICES)
         names = [str(s.get("name")) for s in listed if isinstance(s, dict)] if isinstance(listed, list) else []
         findings += intent.unknown_services(keys, names, "modelyard_api_keys")
+        findings += intent.key_findings(keys)
         if refusals(findings):
             host = variables.get("inventory_hostname", "")
             display.display("\n".join([f"\nFindings in the inventory of {host}: {count(findings)}", *text.findings(findings)]))

@@ -39,11 +39,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             ladder = acceptance.ladder(args.get("steps"))
         except KeyError as exc:
             raise AnsibleActionFail(str(exc.args[0])) from exc
-        first = [s for s in ladder if s.id in acceptance.FIRST]
-        rounds = ([first] if first else []) + [[s] for s in ladder if s.id not in acceptance.FIRST]
         steps: list[dict[str, Any]] = []
-        for batch in rounds:
-            steps += self._ask(batch)
+        for names in acceptance.ROUNDS:
+            steps += self._ask([step for step in ladder if step.id in names])
             failed = [s for s in steps if not s["passed"]]
             if failed:
                 break
@@ -52,7 +50,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         kept = call.module(
             self,
             "service_probe",
-            {**self._base(), "asks": {}, "record": record},
+            {**self._base(), "record": record},
             self.variables,
         )
         result.update(steps=steps, passed=passed, result=kept["result"])
@@ -72,15 +70,12 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         return {"home": self.home, "service": self.service["name"]}
 
     def _ask(self, batch: list[acceptance.Step]) -> list[dict[str, Any]]:
-        """Ask every instance for the steps of one batch in one round trip, and judge in order."""
-        asks = {str(i["index"]): [step.ask(self.service, i) for step in batch] for i in self.service["instances"]}
+        """Ask every instance for the steps of one round, and judge in order; stops at the first failure."""
+        if not batch:
+            return []
+        wanted = {"plan": self.service, "steps": [step.id for step in batch], "offsets": self.offsets}
         timeout_s = self.service["acceptance"]["request_timeout_s"]
-        answer = call.module(
-            self,
-            "service_probe",
-            {**self._base(), "asks": asks, "offsets": self.offsets, "timeout_s": timeout_s},
-            self.variables,
-        )
+        answer = call.module(self, "service_probe", {**self._base(), **wanted, "timeout_s": timeout_s}, self.variables)
         judged = []
         for number, step in enumerate(batch):
             for instance in self.service["instances"]:

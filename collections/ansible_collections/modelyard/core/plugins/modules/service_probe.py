@@ -7,12 +7,13 @@ DOCUMENTATION = r"""
 module: service_probe
 short_description: Gather what an acceptance step needs from every instance of a service
 description:
-  - Gathers and does not judge. Instances are asked at the same time, requests to one instance one after the other.
-    The action plugin of the same name walks the ladder, judges each answer and stops at the first failure.
+  - Instances are asked at the same time, requests to one instance one after the other, and an instance is asked no further
+    step once one has failed. The action plugin of the same name walks the ladder, validates and gives the verdict.
 options:
   home: {description: The project's folder on the host., type: path, required: true}
   service: {description: Name of the service., type: str, required: true}
-  asks: {description: What to ask by instance, a list of requests each., type: dict, required: true}
+  plan: {description: The service as the plan has it., type: dict, default: {}}
+  steps: {description: Ids of the acceptance steps to ask., type: list, elements: str, default: []}
   offsets: {description: Where in its log each instance was when the ladder began; empty to begin here., type: dict, default: {}}
   timeout_s: {description: Limit of one request., type: float, default: 120}
   record: {description: Write this down as the result of the acceptance., type: dict}
@@ -24,10 +25,11 @@ EXAMPLES = r"""
   modelyard.core.service_probe:
     home: /opt/modelyard
     service: "{{ plan_result.services[0] }}"
+    steps: [health, schema]
 """
 
 RETURN = r"""
-seen: {description: Evidence by instance and ask., type: dict, returned: success}
+seen: {description: Evidence by instance and step., type: dict, returned: success}
 """
 
 import threading
@@ -35,7 +37,7 @@ import time
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.modelyard.core.plugins.module_utils.judge import engine_log
+from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance, engine_log
 from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, proc, stop, supervisor
 from ansible_collections.modelyard.core.plugins.module_utils.survey import host, http
 
@@ -97,6 +99,10 @@ def record(home: str, service: str, wanted: dict) -> str:
     (base / "acceptance").mkdir(exist_ok=True)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     path = base / "acceptance" / f"{stamp}.json"
+    for attempt in range(1, 1000):
+        if not path.exists():
+            break
+        path = base / "acceptance" / f"{stamp}-{attempt}.json"
     result = {"at": round(time.time(), 3), "service": service, **wanted}
     layout.write_json(path, result)
     accepted = base / "accepted.json"
@@ -118,7 +124,8 @@ def main() -> None:
         argument_spec={
             "home": {"type": "path", "required": True},
             "service": {"type": "str", "required": True},
-            "asks": {"type": "dict", "required": True},
+            "plan": {"type": "dict", "default": {}},
+            "steps": {"type": "list", "elements": "str", "default": []},
             "offsets": {"type": "dict", "default": {}},
             "timeout_s": {"type": "float", "default": 120.0},
             "record": {"type": "dict"},
@@ -134,20 +141,25 @@ def main() -> None:
     seen: dict = {}
     threads = []
 
-    def gather(index: str, state: dict, asks: list) -> None:
-        seen[index]["answers"] = [ask(home, service, state, wanted, key, args["timeout_s"]) for wanted in asks]
+    def gather(index: str, state: dict, instance: dict) -> None:
+        for step in acceptance.ladder(args["steps"]):
+            answer = ask(home, service, state, step.ask(args["plan"], instance), key, args["timeout_s"])
+            seen[index]["answers"].append(answer)
+            if step.judge(args["plan"], instance, answer, lambda value, schema: [])[0]:
+                break
         seen[index]["fatal"] = engine_log.fatal_lines(log_since(state, seen[index]["offset"]))
         seen[index]["alive"] = supervisor.leader_alive(state)
 
-    for index, asks in args["asks"].items():
+    for instance in args["plan"]["instances"]:
+        index = str(instance["index"])
         state = layout.state(layout.instance_dir(home, service, int(index)))
         if state is None:
             module.fail_json(msg=f"{service}/{index} was never started here; deploy it first")
         offset = args["offsets"].get(index)
         if offset is None:
             offset = Path(state["log"]).stat().st_size if Path(state["log"]).exists() else 0
-        seen[index] = {"offset": offset, "log": state["log"]}
-        threads.append(threading.Thread(target=gather, args=(index, state, asks)))
+        seen[index] = {"offset": offset, "log": state["log"], "answers": []}
+        threads.append(threading.Thread(target=gather, args=(index, state, instance)))
     for thread in threads:
         thread.start()
     for thread in threads:

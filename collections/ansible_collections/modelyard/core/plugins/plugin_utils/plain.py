@@ -14,4 +14,7 @@ def plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, Sequence):
         return [plain(v) for v in value]
+    for kind in (int, float):  # bool is an int and comes back as itself
+        if isinstance(value, kind) and not isinstance(value, bool):
+            return kind(value)
     return value

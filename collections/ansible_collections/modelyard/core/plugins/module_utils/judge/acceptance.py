@@ -10,6 +10,8 @@ import json
 import math
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
+from ansible_collections.modelyard.core.plugins.module_utils.plan.intent import number
+
 Body = Dict[str, Any]
 Validate = Callable[[Any, Dict[str, Any]], List[str]]
 #: (complaint, what was seen); an empty complaint is a pass.
@@ -86,9 +88,25 @@ def _message(answer: Mapping[str, Any]) -> Tuple[Dict[str, Any], str]:
     body = answer["body"]
     try:
         choice = body["choices"][0]
-        return choice, choice["message"]["content"] or choice["message"].get("reasoning") or ""
-    except (KeyError, IndexError, TypeError):
+        text = choice["message"]["content"] or choice["message"].get("reasoning") or ""
+    except (KeyError, IndexError, TypeError, AttributeError):
         return {}, ""
+    return (choice, text) if isinstance(text, str) else ({}, "")
+
+
+def _usage(answer: Mapping[str, Any]) -> int:
+    """Completion tokens that the reply counts; 0 when it does not."""
+    usage = answer["body"].get("usage")
+    tokens = usage.get("completion_tokens") if isinstance(usage, dict) else 0
+    return tokens if isinstance(tokens, int) else 0
+
+
+def _alternatives(choice: Mapping[str, Any]) -> Optional[List[List[float]]]:
+    """Logprobs of the alternatives of each token; None when they have another shape."""
+    try:
+        return [[float(a["logprob"]) for a in token["top_logprobs"]] for token in choice["logprobs"]["content"]]
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 # -- judges ---------------------------------------------------------------------------------------------------------
@@ -114,7 +132,8 @@ def judge_port(_: Mapping[str, Any], instance: Mapping[str, Any], seen: Dict[str
     if not seen["listening"]:
         return f"nothing listens on port {instance['port']}", ""
     if not seen["ours"]:
-        return f"port {instance['port']} is held by pid {seen['pid']}, which is not of this service", ""
+        owner = f"pid {seen['pid']}" if seen["pid"] else "a process that this user may not look into"
+        return f"port {instance['port']} is held by {owner}, which is not of this service", ""
     return "", f"port {instance['port']}, pid {seen['pid']}"
 
 
@@ -130,14 +149,14 @@ def judge_models(service: Mapping[str, Any], _: Mapping[str, Any], seen: Dict[st
     if complaint:
         return complaint, ""
     try:
-        entries = {m["id"]: m for m in answer["body"]["data"]}
+        entries = {str(m["id"]): m for m in answer["body"]["data"]}
     except (KeyError, TypeError):
-        return "the reply is not a list of models", ""
+        return f"the reply is not a list of models: {str(answer['body'])[:120]!r}", ""
     entry = entries.get(service["model"]["id"])
     if entry is None:
         return f"{service['model']['id']} is not listed, only {', '.join(entries)}", ""
-    length, wanted = entry.get("max_model_len"), service["engine"].get("max_model_len")
-    if isinstance(wanted, int) and wanted > 0 and length != wanted:
+    length, wanted = entry.get("max_model_len"), number(service["engine"].get("max_model_len"))
+    if wanted and wanted > 0 and length != wanted:
         return f"max_model_len is {length}, {wanted} was wanted", ""
     return "", f"{entry['id']}, max_model_len {length}"
 
@@ -148,9 +167,11 @@ def judge_chat(_: Mapping[str, Any], __: Mapping[str, Any], seen: Dict[str, Any]
     if complaint:
         return complaint, ""
     choice, text = _message(seen["answers"][-1])
-    tokens = (seen["answers"][-1]["body"].get("usage") or {}).get("completion_tokens", 0)
-    if not choice or not text or not tokens:
+    if not choice or not text:
         return "the reply holds no text", ""
+    tokens = _usage(seen["answers"][-1])
+    if not tokens:
+        return "the reply counts no completion tokens", ""
     return "", f"{tokens} tokens, finish_reason {choice.get('finish_reason')}"
 
 
@@ -180,29 +201,31 @@ def judge_logprobs(service: Mapping[str, Any], _: Mapping[str, Any], seen: Dict[
         return complaint, ""
     wanted = service["acceptance"]["top_logprobs"]
     choice, _text = _message(seen["answers"][-1])
-    tokens = ((choice.get("logprobs") or {}).get("content")) or []
+    tokens = _alternatives(choice)
     if not tokens:
         return "the reply has no logprobs", ""
-    for number, token in enumerate(tokens):
-        values = [alternative["logprob"] for alternative in token["top_logprobs"]]
+    for place, values in enumerate(tokens):
         if len(values) != wanted:
-            return f"token {number} has {len(values)} alternatives, {wanted} were wanted", ""
+            return f"token {place} has {len(values)} alternatives, {wanted} were wanted", ""
         if not all(math.isfinite(v) for v in values):
-            return f"token {number} has a logprob that is not finite", ""
+            return f"token {place} has a logprob that is not finite", ""
         if values != sorted(values, reverse=True):
-            return f"the alternatives of token {number} are not sorted", ""
+            return f"the alternatives of token {place} are not sorted", ""
     return "", f"{len(tokens)} tokens, {wanted} alternatives each"
 
 
-def judge_serial(_: Mapping[str, Any], __: Mapping[str, Any], seen: Dict[str, Any], ___: Validate) -> Verdict:
+def judge_serial(service: Mapping[str, Any], __: Mapping[str, Any], seen: Dict[str, Any], ___: Validate) -> Verdict:
     """All of n requests one at a time."""
     answers = seen["answers"]
-    for number, answer in enumerate(answers, 1):
+    for place, answer in enumerate(answers, 1):
         complaint = refused(answer)
         if complaint:
-            return f"request {number}: {complaint}", ""
+            return f"request {place}: {complaint}", ""
         if not _message(answer)[1]:
-            return f"request {number}: the reply holds no text", ""
+            return f"request {place}: the reply holds no text", ""
+    wanted = service["acceptance"]["serial_requests"]
+    if len(answers) != wanted:
+        return f"{len(answers)} of {wanted} requests were answered", ""
     times = sorted(a["seconds"] for a in answers)
     if not times:
         return "", "none asked for"
@@ -247,8 +270,9 @@ LADDER: Tuple[Step, ...] = (
         judge_serial,
     ),
 )
-#: Steps that need no validator and no order between them: asked in one round trip.
-FIRST = ("process", "port", "health", "models")
+#: Steps that are asked in one round trip. The host stops within one at the first step that fails there, so that each step is
+#: asked only after the one before has passed; the schema is validated between the two, on the control node.
+ROUNDS = (("process", "port", "health", "models", "chat", "schema"), ("logprobs", "serial"))
 
 
 def ladder(ids: Optional[List[str]] = None) -> List[Step]:

@@ -48,7 +48,7 @@ PREFIX = re.compile(r"^(?:\([^)]*pid=\d+\)\s*)?(?:(?:ERROR|WARNING|INFO|DEBUG)\s
 ERROR_LINE = re.compile(
     r"(?:^|\s)(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b(?::|$)"
     r"|^vllm serve: error: |error: argument |^/.*: (?:No such file or directory|cannot execute|Permission denied|Is a directory)"
-    r"|^keeper: |died unexpectedly|Segmentation fault|^Killed$|: not found$|command not found"
+    r"|^\s*(?:Value|Assertion) error, |^keeper: |died unexpectedly|Segmentation fault|^Killed$|: not found$|command not found"
 )
 #: Consequences: shown only when nothing better is there.
 SYMPTOM = re.compile(

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import Any, Dict, Iterable, List, Mapping, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+KEY = re.compile(r"[!-~]+")
+#: Variables that the project sets itself (identity of processes, and which cards an engine may see).
+OURS = {"MODELYARD_SERVICE", "SPT_NOENV", "VLLM_CPU_OMP_THREADS_BIND"}
+SECRET = re.compile(r"(?i)(api_?key|token|secret|password|passwd|credential)")
 TOO_GENERAL = {"vllm", "engine", "server", "service", "llm", "model"}
 
 
@@ -99,10 +104,46 @@ def unknown_keys(value: Any, spec: Mapping[str, Any], where: str) -> List[Dict[s
     return found
 
 
+def number(value: Any) -> Optional[int]:
+    """A whole number that may be written as text, as `-e` does; None for anything else (auto, 32k)."""
+    return int(value) if str(value).lstrip("-").isdecimal() and not isinstance(value, bool) else None
+
+
 def instance_ports(service: Mapping[str, Any]) -> List[int]:
     """The port of each instance: base_port and the ones after it."""
     base = int(service["listen"]["base_port"])
     return [base + i for i in range(int(service["topology"]["replicas"]))]
+
+
+def _environment(values: Mapping[str, Any], where: str) -> List[Dict[str, str]]:
+    """Names that a shell cannot set, that the project sets itself, and secrets: the file env is readable for everybody."""
+    found = []
+    for name in values:
+        place = f"{where}.environment.{name}"
+        if not VARIABLE.fullmatch(str(name)):
+            found.append(finding("IN-VALUE", place, f"{name!r} is no name of a variable", "use letters, digits and _"))
+        elif name in OURS:
+            found.append(finding("IN-VALUE", place, f"{name} is set by the project; processes are known by it", "leave it out"))
+        elif SECRET.search(str(name)):
+            what = f"{name} looks like a secret, and the environment file shows in diffs and manifests"
+            found.append(
+                finding("IN-SECRET", place, what, "for the API key use modelyard_api_keys; others are not supported yet")
+            )
+    return found
+
+
+def key_findings(keys: Mapping[str, Any]) -> List[Dict[str, str]]:
+    """API keys that cannot protect anything. Their text is never part of a message."""
+    return [
+        finding(
+            "IN-VALUE",
+            f"modelyard_api_keys.{service}",
+            "the key is empty, no text, or has characters that no HTTP header can carry",
+            "write one line of printable ASCII without blanks, or remove the entry for a service without a key",
+        )
+        for service, key in keys.items()
+        if not (isinstance(key, str) and KEY.fullmatch(key))
+    ]
 
 
 def meaning(services: List[Dict[str, Any]]) -> List[Dict[str, str]]:
@@ -125,10 +166,12 @@ def meaning(services: List[Dict[str, Any]]) -> List[Dict[str, str]]:
             )
         paths = {"model.path": service["model"]["path"], "runtime_path": service["runtime_path"]}
         found += unusable_paths(paths, f"{where}.")
-        bad = [c for c in service["cards"] if c != "all" and not str(c).isdigit()]
+        bad = [c for c in service["cards"] if c != "all" and not (str(c).isascii() and str(c).isdigit())]
+        bad += [c for c in service["cards"] if service["cards"].count(c) > 1]
         if bad or ("all" in service["cards"] and len(service["cards"]) > 1):
-            what = f"{', '.join(map(str, service['cards']))}: cards are either all, or indexes"
+            what = f"{', '.join(map(str, service['cards']))}: cards are either all, or indexes, each once"
             found.append(finding("IN-VALUE", f"{where}.cards", what, "write all, or a list such as [0, 1]"))
+        found += _environment(service["environment"], where)
         for key in ("replicas", "tensor_parallel_size"):
             if service["topology"][key] < 1:
                 found.append(

@@ -32,7 +32,7 @@ def engine_findings(engine: Mapping[str, Any], table: Mapping[str, Any], where: 
         place = f"{where}.engine.{key}"
         if key in table["owned"]:
             what = f"{key} is not set under engine"
-            found.append(finding("PL-ENGINE-KEY-OWNED", place, what, f"set {table['owned'][key]} of the service"))
+            found.append(finding("PL-ENGINE-KEY-OWNED", place, what, table["owned"][key]))
         elif key in table["removed"]:
             what = f"vLLM {table['release']} has no option {key}"
             found.append(finding("PL-ENGINE-KEY-REMOVED", place, what, table["removed"][key]))
@@ -60,6 +60,8 @@ def option(key: str, value: Any, table: Mapping[str, Any]) -> List[str]:
         return [flag if value else "--no-" + flag[2:]]
     if key in options["flag"]:
         return [flag] if value else []
+    if key in options["list"] and value == []:
+        return []
     if key in options["list"]:
         return [flag, *[_word(v) for v in (value if isinstance(value, list) else [value])]]
     return [flag, _word(value)]
@@ -117,9 +119,10 @@ def environment(service: Mapping[str, Any], cards: List[List[int]], backend: Map
     }
     if backend.get("cores_as_cards"):
         values["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(_ranges(rank) for rank in cards)
-        if "kv_cache_memory_bytes" not in service["engine"]:
+        if service["engine"].get("kv_cache_memory_bytes") is None:
             values["VLLM_CPU_KVCACHE_SPACE"] = str(backend["kv_cache_default_mib"] // 1024)
     values.update({str(k): str(v) for k, v in service["environment"].items()})
+    values[MARKER] = service["name"]
     return values
 
 

@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan import launch, model, tables
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding, ordered, refusals
-from ansible_collections.modelyard.core.plugins.module_utils.plan.intent import instance_ports
+from ansible_collections.modelyard.core.plugins.module_utils.plan.intent import instance_ports, number
 from ansible_collections.modelyard.core.plugins.module_utils.plan.runtime_id import runtime_id
 
 START, KEEP, RESTART, REFUSED = "start", "keep", "restart", "refused"
@@ -231,9 +231,9 @@ def _model(wanted: Mapping[str, Any], listing: Optional[Mapping[str, Any]], surv
                 "copy just these files there; the rest can stay",
             )
         ]
-    longest, length = model.longest_context(listing), wanted["engine"].get("max_model_len")
+    longest, length = model.longest_context(listing), number(wanted["engine"].get("max_model_len"))
     stretched = "hf_overrides" in wanted["engine"]  # then config.json does not decide
-    if longest and isinstance(length, int) and length > longest and not stretched:
+    if longest and length and length > longest and not stretched:
         return [
             finding(
                 "PF-MODEL-CONTEXT",
@@ -368,7 +368,7 @@ def _action(
             lines.append(f"instance {instance['index']}: not running -> running")
         elif now["digest"] != instance["digest"] and instance["argv"]:
             after = {"argv": instance["argv"], "environment": instance["environment"], "model": fingerprint}
-            shown = launch.differences(now["launch"], after) or ["API key: another one, or none"]
+            shown = launch.differences(now["launch"], after) or ["API key or form of the plan: another one"]
             lines += [f"instance {instance['index']} {line}" for line in shown]
     lines += [f"instance {i}: running -> gone" for i in sorted(set(running) - wanted_indexes)]
     if not lines:
@@ -384,8 +384,8 @@ def _memory(wanted: Mapping[str, Any], backend: Mapping[str, Any], listing: Opti
     """Main memory that the service needs, in MiB: servers, workers, weights and KV cache of every instance."""
     figures = backend["memory_mib"]
     tp, replicas = wanted["topology"]["tensor_parallel_size"], wanted["topology"]["replicas"]
-    kv = wanted["engine"].get("kv_cache_memory_bytes")
-    kv_mib = int(kv) / 2**20 if isinstance(kv, int) else backend["kv_cache_default_mib"]
+    kv = number(wanted["engine"].get("kv_cache_memory_bytes"))
+    kv_mib = kv / 2**20 if kv else backend["kv_cache_default_mib"]
     weights = model.weights_mib(listing) if listing and listing["exists"] else 0.0
     return int(replicas * (figures["server"] + tp * (figures["worker"] + kv_mib) + weights))
 

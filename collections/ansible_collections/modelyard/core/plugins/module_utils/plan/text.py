@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from typing import Any, Dict, List, Mapping, Sequence
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import count, ordered, refusals
@@ -62,6 +64,11 @@ def plan(plan: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _url(host: str, port: int) -> str:
+    address = reachable(host)
+    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+
+
 def _presence(model: Mapping[str, Any]) -> str:
     if model["fingerprint"]:
         return "there"
@@ -91,17 +98,19 @@ def summary(
     lines: List[str] = []
     for service in plan["services"]:
         base = f"{home}/services/{service['name']}"
-        urls = [f"http://{reachable(service['listen']['host'])}:{i['port']}" for i in service["instances"]]
+        urls = [_url(service["listen"]["host"], i["port"]) for i in service["instances"]]
         lines += [f"{service['name']} serves {service['model']['id']} on {plan['host']}: {', '.join(urls)}"]
         if results.get(service["name"]):
             lines += ["Acceptance", *acceptance(results[service["name"]])]
         else:
             lines += ["Acceptance: passed earlier, by these very processes (playbooks/acceptance.yml runs it again)"]
-        key = f' -H "Authorization: Bearer $(cat {base}/api_key)"' if service["secured"] else ""
-        body = f'{{"model": "{service["model"]["id"]}", "max_tokens": 16, "messages": [{{"role": "user", "content": "hello"}}]}}'
+        # Double quotes around the key's file: the shell reads it; everything else is taken as it stands.
+        key = f' -H "Authorization: Bearer $(cat {shlex.quote(base + "/api_key")})"' if service["secured"] else ""
+        hello = {"model": service["model"]["id"], "max_tokens": 16, "messages": [{"role": "user", "content": "hello"}]}
+        body = shlex.quote(json.dumps(hello))
         lines += [
             "Try it",
-            f"  curl -s {urls[0]}/v1/chat/completions{key} -H 'Content-Type: application/json' -d '{body}'",
+            f"  curl -s {urls[0]}/v1/chat/completions{key} -H 'Content-Type: application/json' -d {body}",
             f"Logs, on {plan['host']}",
             *[f"  {base}/instance-{i['index']}/logs/current.log" for i in service["instances"]],
             "Stop it",

@@ -61,17 +61,11 @@ def read(pid: int, proc: Path = PROC) -> Optional[Process]:
         uid = (proc / str(pid)).stat().st_uid
     except OSError:
         return None
-    return Process(
-        pid=pid,
-        ppid=int(fields[1]),
-        pgid=int(fields[2]),
-        sid=int(fields[3]),
-        state=fields[0],
-        start=int(fields[19]),
-        comm=head.partition("(")[2],
-        uid=uid,
-        threads=int(fields[17]),
-    )
+    try:
+        ppid, pgid, sid, threads, start = (int(fields[place]) for place in (1, 2, 3, 17, 19))
+    except ValueError:
+        return None
+    return Process(pid, ppid, pgid, sid, fields[0], start, head.partition("(")[2], uid, threads)
 
 
 def processes(proc: Path = PROC) -> Dict[int, Process]:

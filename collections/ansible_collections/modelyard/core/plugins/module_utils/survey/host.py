@@ -112,13 +112,13 @@ def model_listing(path: str) -> Dict[str, Any]:
 def runtime(path: str, full: bool) -> Dict[str, Any]:
     """Is there a whole runtime, and can it import vllm? `full` imports it (seconds), else its packages are looked up."""
     folder = Path(path)
-    found: Dict[str, Any] = {"exists": folder.is_dir(), "complete": False, "error": "", "vllm": ""}
+    found: Dict[str, Any] = {"exists": os.path.isdir(path), "complete": False, "error": "", "vllm": ""}
     if not found["exists"]:
         return found
     found["complete"] = layout.read_json(folder / COMPLETE) is not None
     program = folder / "bin" / "python"
-    if not program.exists():
-        found["error"] = "there is no Python environment in this folder (no bin/python)"
+    if not os.access(str(program), os.X_OK):
+        found["error"] = "there is no Python environment in this folder that this user may run (bin/python)"
         return found
     try:
         done = subprocess.run(
@@ -187,8 +187,9 @@ def service(home: str, name: str, table: Dict[int, proc.Process]) -> Dict[str, A
         "leftovers": leftovers,
         "suspects": [identity.describe(f) for f in found if f.verdict == identity.SUSPECT],
         "accepted": accepted is not None
+        and any(i["alive"] for i in instances)
         and accepted["instances"] == accepted_for(instances)
-        and all(i["ready"] for i in instances),
+        and all(i["ready"] for i in instances if i["alive"]),
         "pids": [f.process.pid for f in found if f.verdict == identity.OURS],
     }
 
