@@ -82,6 +82,7 @@ def main() -> None:
     site.services = [service(str(site.home), NAME, port, replicas=1, tp=2)]
     try:
         print("Warming up: one deploy that is not counted (makes the runtime when it is not there)")
+        play(site, "teardown")  # what an interrupted run may have left
         play(site, "deploy")
         launch = site.state(NAME)["request"]["launch"]  # type: ignore[index]
         plain, deployed, probes = [], [], []

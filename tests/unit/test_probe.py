@@ -1,4 +1,4 @@
-"""What the module service_probe gathers, from a real server and real files."""
+"""What the ladder gathers, from a real server and real files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import threading
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
-from ansible_collections.modelyard.core.plugins.modules import service_probe
+from ansible_collections.modelyard.core.plugins.module_utils.survey import probe
 from unit import worlds
 
 
@@ -54,10 +54,10 @@ def state(port=0, log="/nonexistent"):
 def test_serial_requests_stop_at_the_first_that_fails(engine, tmp_path):
     step = acceptance.ladder(["serial"])[0]
     asked = step.ask(worlds.service(), {"index": 0})
-    seen = service_probe.ask(str(tmp_path), "tiny-qwen3", state(engine.server_address[1]), asked, "", 5.0)
+    seen = probe.ask(str(tmp_path), "tiny-qwen3", state(engine.server_address[1]), asked, "", 5.0)
     assert engine.asked == 3
     assert [a["status"] for a in seen["answers"]] == [200, 200, 500]
-    complaint, _ = step.judge(worlds.service(), {"index": 0}, seen, lambda value, schema: [])
+    complaint, _ = step.judge(worlds.service(), {"index": 0}, seen)
     assert complaint.startswith("request 3: HTTP 500.")
 
 
@@ -73,7 +73,7 @@ def test_only_a_whole_and_passed_ladder_makes_a_service_accepted(tmp_path, wante
     folder = layout.instance_dir(str(tmp_path), "tiny", 0)
     (folder / "run").mkdir(parents=True)
     layout.write_json(folder / "run/state.json", state())
-    result = service_probe.record(str(tmp_path), "tiny", {**wanted, "steps": []})
+    result = probe.record(str(tmp_path), "tiny", {**wanted, "steps": []})
     assert layout.read_json(tmp_path / result)["passed"] is wanted["passed"]
     accepted = layout.read_json(tmp_path / "services/tiny/accepted.json")
     assert (accepted is not None) is kept
@@ -85,21 +85,21 @@ def test_a_failed_ladder_takes_an_earlier_acceptance_back_and_a_part_of_it_does_
     base = tmp_path / "services/tiny"
     base.mkdir(parents=True)
     layout.write_json(base / "accepted.json", {"instances": []})
-    service_probe.record(str(tmp_path), "tiny", {"passed": True, "complete": False, "steps": []})
+    probe.record(str(tmp_path), "tiny", {"passed": True, "complete": False, "steps": []})
     assert (base / "accepted.json").exists()
-    service_probe.record(str(tmp_path), "tiny", {"passed": False, "complete": False, "steps": []})
+    probe.record(str(tmp_path), "tiny", {"passed": False, "complete": False, "steps": []})
     assert not (base / "accepted.json").exists()
 
 
 def test_two_results_of_one_second_do_not_overwrite_each_other(tmp_path):
     (tmp_path / "services/tiny").mkdir(parents=True)
     result = {"passed": False, "complete": True, "steps": []}
-    results = {service_probe.record(str(tmp_path), "tiny", result) for _ in range(3)}
+    results = {probe.record(str(tmp_path), "tiny", result) for _ in range(3)}
     assert len(results) == 3
 
 
 def test_only_what_was_logged_since_is_judged(tmp_path):
     log = tmp_path / "engine.log"
     log.write_text("EngineDeadError of an earlier time\nnew line\n")
-    assert service_probe.log_since(state(log=str(log)), 35) == "new line\n"
-    assert service_probe.log_since(state(log=str(tmp_path / "absent")), 0) == ""
+    assert probe.log_since(state(log=str(log)), 35) == "new line\n"
+    assert probe.log_since(state(log=str(tmp_path / "absent")), 0) == ""

@@ -10,6 +10,7 @@ from ansible_collections.modelyard.core.plugins.plugin_utils import call
 from ansible_collections.modelyard.core.plugins.plugin_utils.plain import plain
 
 display = Display()
+WATCH_S = 20.0
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
@@ -27,12 +28,12 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             return result
         known: dict[str, str] = {}
         while True:
-            answer = call.module(self, "service_wait", {**args, "known": known}, task_vars or {})
+            wanted = {**args, "known": known, "wait_s": min(WATCH_S, timeout_s)}
+            answer = call.module(self, "service_wait", wanted, task_vars or {})
             seen = answer["instances"]
-            for index, one in seen.items():
-                if known.get(index) != one["words"]:
-                    display.display(f"  [{one['elapsed_s']:4.0f} s] {service}/{index}: {one['words']}")
-                    known[index] = one["words"]
+            for one in answer["news"]:
+                display.display(f"  [{one['elapsed_s']:4.0f} s] {service}/{one['index']}: {one['words']}")
+                known[one["index"]] = one["words"]
             ended = {i: s for i, s in seen.items() if s["ended"]}
             if ended:
                 display.display(_death(service, ended))

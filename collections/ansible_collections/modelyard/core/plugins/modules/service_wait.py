@@ -29,6 +29,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 instances: {description: "Phase, words, seconds, ready, ended, deciding lines, log; by instance.", type: dict, returned: success}
+news: {description: "What the caller did not know yet, in order.", type: list, elements: dict, returned: success}
 """
 
 import signal
@@ -42,7 +43,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.survey import http
 
 POLL_S = 0.25
 #: News are handed over at most this often: each call costs the host half a second of processor that the engine needs.
-NEWS_S = 4.0
+NEWS_S = 6.0
 LOG_BYTES = 2 * 2**20
 
 
@@ -122,13 +123,17 @@ def main() -> None:
     )
     args = module.params
     began = time.monotonic()
+    known, news = dict(args["known"]), []
     while True:
         seen = {str(i): watch(args["home"], args["service"], i) for i in args["indexes"]}
+        for index, one in seen.items():
+            if known.get(index) != one["words"]:
+                known[index] = one["words"]
+                news.append({"index": index, "elapsed_s": one["elapsed_s"], "words": one["words"]})
         waited = time.monotonic() - began
-        news = any(args["known"].get(i) != s["words"] for i, s in seen.items())
         decided = any(s["ended"] for s in seen.values()) or all(s["ready"] for s in seen.values())
-        if decided or waited > args["wait_s"] or (news and (waited > NEWS_S or not args["known"])):
-            module.exit_json(changed=False, instances=seen)
+        if decided or waited > args["wait_s"] or (news and waited > NEWS_S):
+            module.exit_json(changed=False, instances=seen, news=news)
         time.sleep(POLL_S)
 
 

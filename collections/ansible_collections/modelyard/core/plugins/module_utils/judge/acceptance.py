@@ -1,7 +1,7 @@
 """The acceptance ladder as data: what each step asks of a service, and how its answer is judged. Pure functions.
 
-A step is passed when its judge returns no complaint. Status 200 alone never passes anything. The JSON-Schema validator is
-handed in, so that this file needs nothing but the standard library.
+A step is passed when its judge returns no complaint. Status 200 alone never passes anything. Standard
+library only: the ladder is walked on the host.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import json
 import math
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
+from ansible_collections.modelyard.core.plugins.module_utils.judge import json_schema
 from ansible_collections.modelyard.core.plugins.module_utils.plan.intent import number
 
 Body = Dict[str, Any]
-Validate = Callable[[Any, Dict[str, Any]], List[str]]
 #: (complaint, what was seen); an empty complaint is a pass.
 Verdict = Tuple[str, str]
 
@@ -35,7 +35,7 @@ class Step(NamedTuple):
 
     id: str
     ask: Callable[[Mapping[str, Any], Mapping[str, Any]], Dict[str, Any]]
-    judge: Callable[[Mapping[str, Any], Mapping[str, Any], Dict[str, Any], Validate], Verdict]
+    judge: Callable[[Mapping[str, Any], Mapping[str, Any], Dict[str, Any]], Verdict]
 
 
 def chat(service: Mapping[str, Any], prompt: str, max_tokens: int, **more: Any) -> Body:
@@ -112,7 +112,7 @@ def _alternatives(choice: Mapping[str, Any]) -> Optional[List[List[float]]]:
 # -- judges ---------------------------------------------------------------------------------------------------------
 
 
-def judge_process(service: Mapping[str, Any], instance: Mapping[str, Any], seen: Dict[str, Any], _: Validate) -> Verdict:
+def judge_process(service: Mapping[str, Any], instance: Mapping[str, Any], seen: Dict[str, Any]) -> Verdict:
     """API server, engine core and one worker a rank, all ours."""
     comms = seen["comms"]
     shown = f"pid {seen['leader']}, {len(comms)} processes"
@@ -127,7 +127,7 @@ def judge_process(service: Mapping[str, Any], instance: Mapping[str, Any], seen:
     return "", f"{shown}, {workers} worker(s)"
 
 
-def judge_port(_: Mapping[str, Any], instance: Mapping[str, Any], seen: Dict[str, Any], __: Validate) -> Verdict:
+def judge_port(_: Mapping[str, Any], instance: Mapping[str, Any], seen: Dict[str, Any]) -> Verdict:
     """The port is listened on, and by this very service."""
     if not seen["listening"]:
         return f"nothing listens on port {instance['port']}", ""
@@ -137,12 +137,12 @@ def judge_port(_: Mapping[str, Any], instance: Mapping[str, Any], seen: Dict[str
     return "", f"port {instance['port']}, pid {seen['pid']}"
 
 
-def judge_health(_: Mapping[str, Any], __: Mapping[str, Any], seen: Dict[str, Any], ___: Validate) -> Verdict:
+def judge_health(_: Mapping[str, Any], __: Mapping[str, Any], seen: Dict[str, Any]) -> Verdict:
     """/health answers 200."""
     return refused(seen["answers"][-1]), "200"
 
 
-def judge_models(service: Mapping[str, Any], _: Mapping[str, Any], seen: Dict[str, Any], __: Validate) -> Verdict:
+def judge_models(service: Mapping[str, Any], _: Mapping[str, Any], seen: Dict[str, Any]) -> Verdict:
     """/v1/models shows the wanted id, and the wanted max_model_len when the inventory names one."""
     answer = seen["answers"][-1]
     complaint = refused(answer)
@@ -161,7 +161,7 @@ def judge_models(service: Mapping[str, Any], _: Mapping[str, Any], seen: Dict[st
     return "", f"{entry['id']}, max_model_len {length}"
 
 
-def judge_chat(_: Mapping[str, Any], __: Mapping[str, Any], seen: Dict[str, Any], ___: Validate) -> Verdict:
+def judge_chat(_: Mapping[str, Any], __: Mapping[str, Any], seen: Dict[str, Any]) -> Verdict:
     """A reply with text in it."""
     complaint = refused(seen["answers"][-1])
     if complaint:
@@ -175,7 +175,7 @@ def judge_chat(_: Mapping[str, Any], __: Mapping[str, Any], seen: Dict[str, Any]
     return "", f"{tokens} tokens, finish_reason {choice.get('finish_reason')}"
 
 
-def judge_schema(_: Mapping[str, Any], __: Mapping[str, Any], seen: Dict[str, Any], validate: Validate) -> Verdict:
+def judge_schema(_: Mapping[str, Any], __: Mapping[str, Any], seen: Dict[str, Any]) -> Verdict:
     """The reply is JSON and fits the schema that was sent."""
     complaint = refused(seen["answers"][-1])
     if complaint:
@@ -188,13 +188,13 @@ def judge_schema(_: Mapping[str, Any], __: Mapping[str, Any], seen: Dict[str, An
         if choice.get("finish_reason") == "length":
             hint = "; it was cut by max_tokens (white space between tokens? structured_outputs_config: disable_any_whitespace)"
         return f"the reply is no JSON{hint}: {text.strip()[:120]!r}", ""
-    errors = validate(value, SCHEMA)
+    errors = json_schema.errors(value, SCHEMA)
     if errors:
         return f"the reply does not fit the schema: {'; '.join(errors)[:300]}", ""
     return "", json.dumps(value)[:80]
 
 
-def judge_logprobs(service: Mapping[str, Any], _: Mapping[str, Any], seen: Dict[str, Any], __: Validate) -> Verdict:
+def judge_logprobs(service: Mapping[str, Any], _: Mapping[str, Any], seen: Dict[str, Any]) -> Verdict:
     """Every token has the wanted number of alternatives, finite and sorted."""
     complaint = refused(seen["answers"][-1])
     if complaint:
@@ -214,7 +214,7 @@ def judge_logprobs(service: Mapping[str, Any], _: Mapping[str, Any], seen: Dict[
     return "", f"{len(tokens)} tokens, {wanted} alternatives each"
 
 
-def judge_serial(service: Mapping[str, Any], __: Mapping[str, Any], seen: Dict[str, Any], ___: Validate) -> Verdict:
+def judge_serial(service: Mapping[str, Any], __: Mapping[str, Any], seen: Dict[str, Any]) -> Verdict:
     """All of n requests one at a time."""
     answers = seen["answers"]
     for place, answer in enumerate(answers, 1):
@@ -270,9 +270,6 @@ LADDER: Tuple[Step, ...] = (
         judge_serial,
     ),
 )
-#: Steps that are asked in one round trip. The host stops within one at the first step that fails there, so that each step is
-#: asked only after the one before has passed; the schema is validated between the two, on the control node.
-ROUNDS = (("process", "port", "health", "models", "chat", "schema"), ("logprobs", "serial"))
 
 
 def ladder(ids: Optional[List[str]] = None) -> List[Step]:
