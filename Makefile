@@ -6,7 +6,7 @@ PORT ?= 8000
 ARGS ?=
 VENV := .venv
 ANSIBLE := $(VENV)/bin/ansible-playbook -i inventory/demo -e demo_topology=$(TOPOLOGY) -e demo_port=$(PORT)
-PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet install
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet --quiet install
 
 .PHONY: help demo demo-stop test bench lint unit integration e2e pythons lock clean
 

@@ -53,19 +53,31 @@ integration() { $VENV/bin/python -m pytest -q tests/integration; }
 
 e2e() { $VENV/bin/python -m pytest -q -x tests/e2e; }
 
+find_python() {
+  # A working Python of that minor version: on PATH, or one that pyenv has but does not offer there.
+  local candidate
+  for candidate in "python$1" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$1".*/bin/python; do
+    if "$candidate" -c 'import ensurepip' 2>/dev/null; then
+      echo "$candidate"
+      return
+    fi
+  done
+}
+
 pythons() {
   # Every supported Python that is there, beside the one of .venv, with the Ansible release of its lock.
-  local mine other folder
+  local mine other python folder
   mine="$($VENV/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
   for other in 3.11 3.12 3.13; do
     [ "$other" != "$mine" ] || continue
-    if ! "python$other" -c 'import ensurepip' 2>/dev/null; then
+    python="$(find_python "$other")"
+    if [ -z "$python" ]; then
       echo "   Python $other is not installed here; the tests run without it"
       continue
     fi
     folder=".venv-$other"
-    [ -x "$folder/bin/python" ] || "python$other" -m venv "$folder"
-    "$folder/bin/python" -m pip --disable-pip-version-check --quiet install -r requirements/test.txt
+    [ -x "$folder/bin/python" ] || "$python" -m venv "$folder"
+    "$folder/bin/python" -m pip --disable-pip-version-check --quiet --quiet install -r requirements/test.txt
     "$folder/bin/python" -m pytest -q tests/unit tests/integration
   done
 }
