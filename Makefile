@@ -48,6 +48,7 @@ clean: ## Remove what was made here, but not while the demo runs
 
 .PHONY: check-demo check-test
 check-demo:
+	@case "$(TOPOLOGY)" in tp2|2xtp1) ;; *) echo "There is no TOPOLOGY=$(TOPOLOGY): tp2 or 2xtp1"; exit 1 ;; esac
 	@$(PYTHON) tools/machine_check.py demo
 check-test:
 	@$(PYTHON) tools/machine_check.py test
