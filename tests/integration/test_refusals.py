@@ -202,6 +202,21 @@ def test_a_home_without_rights(site: Site, model: Path) -> None:
     assert "cannot work there: no right to write in / (owner root)" in refused(site).output
 
 
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [("3.6", "/old is 3.6"), ("", "on the host; none was found")],
+)
+def test_a_python_that_is_too_old_for_ansible_is_said_before_any_module_fails(site: Site, version: str, said: str) -> None:
+    old = site.folder / "old"
+    old.write_text(f"#!/bin/sh\n[ -n '{version}' ] && printf '{version}'\n", encoding="utf-8")
+    old.chmod(0o755)
+    site.variables["ansible_python_interpreter"] = str(old)
+    run = refused(site)
+    assert "PF-PYTHON-OLD" in run.output
+    assert said in run.output
+    assert "SyntaxError" not in run.output
+
+
 def test_several_refusals_come_together(site: Site, listener: tuple[int, int]) -> None:
     site.services = [
         service(

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import re
 
+import ansible.release
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.plan import findings, intent, planner
+from ansible_collections.modelyard.core.plugins.plugin_utils import old_python
 from unit import worlds
 
 SPEC = {"options": {"name": {}, "engine": {}, "listen": {"options": {"host": {}, "base_port": {}}}}}
@@ -161,6 +163,14 @@ CASES = [
         "set modelyard_python to a right one on this host",
     ),
     (
+        "PF-PYTHON-OLD",
+        lambda: old_python.judge({"python3": "3.6"}, (3, 9), "a"),
+        "a",
+        f"ansible-core {ansible.release.__version__} needs Python 3.9 or newer on the host; python3 is 3.6",
+        "install a newer Python beside the system's one (RHEL 8 and its kin: dnf install python3.11; without root: unpack one "
+        "below the home) and set ansible_python_interpreter of this host to it",
+    ),
+    (
         "PF-PORT-BUSY",
         lambda: planned(
             ports={"8000": {"service": "", "pid": 4711, "user": "eve", "command": "python -m http.server"}},
@@ -170,11 +180,27 @@ CASES = [
         "ask that user, or choose another base_port for tiny-qwen3",
     ),
     (
+        "PF-PYTHON-OLD",
+        lambda: old_python.judge({"python3": "3.6"}, (3, 9), "a"),
+        "a",
+        f"ansible-core {ansible.release.__version__} needs Python 3.9 or newer on the host; python3 is 3.6",
+        "install a newer Python beside the system's one (RHEL 8 and its kin: dnf install python3.11; without root: unpack one "
+        "below the home) and set ansible_python_interpreter of this host to it",
+    ),
+    (
         "PF-PORT-BUSY",
         lambda: planned(ports={"8000": {"service": "other", "pid": 12, "user": "ops", "command": "vllm serve"}}),
         "box:8000",
         "the port of tiny-qwen3/0 is in use by the service other of this project (pid 12)",
         "ask that user, or choose another base_port for tiny-qwen3",
+    ),
+    (
+        "PF-PYTHON-OLD",
+        lambda: old_python.judge({"python3": "3.6"}, (3, 9), "a"),
+        "a",
+        f"ansible-core {ansible.release.__version__} needs Python 3.9 or newer on the host; python3 is 3.6",
+        "install a newer Python beside the system's one (RHEL 8 and its kin: dnf install python3.11; without root: unpack one "
+        "below the home) and set ansible_python_interpreter of this host to it",
     ),
     (
         "PF-PORT-BUSY",
