@@ -22,7 +22,7 @@ def needed() -> tuple[int, int]:
 
 
 def look(action: ActionBase, interpreter: Any) -> dict[str, str] | None:
-    """Version by place of the Pythons that answer; None where there is no shell. `interpreter`: what the inventory names."""
+    """Version by place of the Pythons that answer; None where there is no shell. `interpreter`: as in the inventory."""
     named = str(interpreter or "")
     places = DISCOVERED if not named or named.startswith("auto") else (named,)
     tries = " ".join(shlex.quote(place) for place in places)
