@@ -56,7 +56,7 @@ check-test:
 # The environments: made once, made again when their lock changes.
 $(VENV)/control: requirements/control.txt
 	@echo "Making the control node's environment in $(VENV) (half a minute)"
-	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	@$(VENV)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@$(PIP) -r $<
 	@touch $@
 

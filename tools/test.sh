@@ -76,7 +76,7 @@ pythons() {
       continue
     fi
     folder=".venv-$other"
-    [ -x "$folder/bin/python" ] || "$python" -m venv "$folder"
+    "$folder/bin/python" -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear "$folder"
     "$folder/bin/python" -m pip --disable-pip-version-check --quiet --quiet install -r requirements/test.txt
     "$folder/bin/python" -m pytest -q tests/unit tests/integration
   done

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -23,7 +24,7 @@ OBEDIENT = "sleep 300 & child=$!\ntrap 'kill $child; exit 0' INT TERM\nwait\n"
 STUBBORN = "bash -c 'trap \"\" INT TERM HUP; while :; do sleep 0.2; done' &\ntrap 'exit 0' INT TERM\nwait\n"
 
 
-def start(home: Path, script: str, service: str = SERVICE) -> dict[str, Any]:
+def start(home: Path, script: str, service: str = SERVICE, **more: Any) -> dict[str, Any]:
     """Start a service whose launch script is `script`."""
     folder = layout.instance_dir(str(home), service, 0)
     folder.mkdir(parents=True, exist_ok=True)
@@ -32,7 +33,7 @@ def start(home: Path, script: str, service: str = SERVICE) -> dict[str, Any]:
         f'#!/bin/bash\ncd "$(dirname "$0")/run"\nexport MODELYARD_SERVICE={service}\n{script}', encoding="utf-8"
     )
     request = {"service": service, "host": "127.0.0.1", "port": 1, "digest": "d", "runtime": str(home / "runtime")}
-    request.update(marker={"MODELYARD_SERVICE": service}, launch={"argv": ["x"], "environment": {}, "model": ""}, index=0)
+    request.update(marker={"MODELYARD_SERVICE": service}, launch={"argv": ["x"], "environment": {}, "model": ""}, index=0, **more)
     return supervisor.Plain().start(folder, request, sys.executable)
 
 
@@ -139,7 +140,7 @@ def test_a_pid_that_belongs_to_another_process_now_is_not_signalled() -> None:
 
 
 def test_segments_without_a_holder_are_removed_and_held_ones_stay(home: Path) -> None:
-    mine, held = f"modelyard-test-mine-{os.getpid()}", f"modelyard-test-held-{os.getpid()}"
+    mine, held = f"psm_modelyard-mine-{os.getpid()}", f"psm_modelyard-held-{os.getpid()}"
     state = start(home, OBEDIENT)
     for name in (mine, held):
         Path("/dev/shm", name).write_bytes(b"x")
@@ -154,6 +155,123 @@ def test_segments_without_a_holder_are_removed_and_held_ones_stay(home: Path) ->
     finally:
         for name in (mine, held):
             Path("/dev/shm", name).unlink(missing_ok=True)
+
+
+def test_what_else_lies_in_shared_memory_is_never_removed(home: Path) -> None:
+    # A model on tmpfs, mapped by the engine, is no segment of it.
+    folder = Path("/dev/shm", f"modelyard-model-{os.getpid()}")
+    folder.mkdir()
+    weights = folder / "psm_model.safetensors"
+    weights.write_bytes(b"x" * 4096)
+    try:
+        state = start(home, f"exec 9<{weights}\n{OBEDIENT}")
+        until(lambda: len(session_of(state["keeper"]["pid"])) == 3, 5, "keeper, server and child run")
+        stopper = stopped(home)
+        assert stopper.remove_segments() == []
+        assert weights.exists()
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_a_service_is_found_and_stopped_when_its_folder_was_removed(home: Path) -> None:
+    runtime = home / "runtimes" / "one"
+    (runtime / "bin").mkdir(parents=True)
+    shutil.copy("/bin/sleep", runtime / "bin" / "sleep")
+    state = start(home, f"exec {runtime}/bin/sleep 300\n")
+    until(lambda: Path(f"/proc/{state['leader']['pid']}/comm").read_text() == "sleep\n", 5, "it runs")
+    shutil.rmtree(home / "services")
+    seen = host.service(str(home), SERVICE, host.proc.processes())
+    assert seen["known"]
+    assert state["leader"]["pid"] in seen["pids"]
+    stopped(home)
+    assert not alive(state["leader"]["pid"])
+
+
+def test_a_home_behind_a_link_with_a_torn_state_is_not_called_stopped(home: Path) -> None:
+    (home / "real").mkdir()
+    link = home / "link"
+    link.symlink_to("real")
+    runtime = home / "real" / "runtimes" / "one"
+    (runtime / "bin").mkdir(parents=True)
+    shutil.copy("/bin/sleep", runtime / "bin" / "sleep")
+    state = start(link, f"exec {link}/runtimes/one/bin/sleep 300\n")
+    until(lambda: Path(f"/proc/{state['leader']['pid']}/comm").read_text() == "sleep\n", 5, "it runs")
+    layout.instance_dir(str(link), SERVICE, 0).joinpath("run/state.json").write_text("")
+    assert layout.unreadable(str(link), SERVICE) == [0]
+    stopped(link)
+    assert not alive(state["leader"]["pid"])
+
+
+def test_a_shell_with_the_services_environment_in_its_folder_is_left_alone(home: Path) -> None:
+    start(home, OBEDIENT)
+    folder = home / "services" / SERVICE / "instance-0"
+    shell = subprocess.Popen(
+        ["tail", "-f", "logs/current.log"],
+        start_new_session=True,
+        env={"PATH": os.environ["PATH"], "MODELYARD_SERVICE": SERVICE},
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        stopped(home)
+        assert shell.poll() is None
+    finally:
+        end(shell)
+
+
+def test_a_process_of_a_container_with_the_same_paths_is_left_alone(home: Path) -> None:
+    start(home, OBEDIENT)
+    folder = home / "services" / SERVICE / "instance-0" / "run"
+    runtime = home / "runtimes" / "one"
+    runtime.mkdir(parents=True)
+    shutil.copy("/bin/sleep", runtime / "sleep")
+    inside = subprocess.Popen(
+        ["unshare", "--mount", str(runtime / "sleep"), "300"],
+        start_new_session=True,
+        env={"PATH": os.environ["PATH"], "MODELYARD_SERVICE": SERVICE},
+        cwd=folder,
+    )
+    try:
+        until(lambda: Path(f"/proc/{inside.pid}/comm").read_text() == "sleep\n", 5, "it runs")
+        assert host.service(str(home), SERVICE, host.proc.processes())["suspects"][0]["signs"][-2] == "other mounts"
+        stopped(home)
+        assert inside.poll() is None
+    finally:
+        end(inside)
+
+
+def test_a_drain_that_the_engine_was_promised_is_not_cut_short(home: Path) -> None:
+    drain = "sleep 300 & child=$!\ntrap 'sleep 4; kill $child; exit 0' INT\nwait\n"
+    state = start(home, drain, shutdown_timeout_s=10)
+    until(lambda: len(session_of(state["keeper"]["pid"])) == 3, 5, "keeper, server and child run")
+    stopper = stopped(home, limits=stop.Limits(grace_s=1, term_s=1, kill_s=5))
+    assert [s["signal"] for s in stopper.signalled] == ["SIGINT"]
+
+
+def test_a_full_disk_does_not_end_the_keeper(home: Path) -> None:
+    small = home / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(small)], check=False).returncode:
+        pytest.skip("needs the right to mount a small file system (root)")
+    try:
+        state = start(small, "sleep 300 &\nsleep 300 & wait -n\n")
+        keeper = state["keeper"]["pid"]
+        until(lambda: len(session_of(keeper)) == 4, 5, "all run")
+        fill = os.open(str(small / "fill"), os.O_WRONLY | os.O_CREAT)
+        with contextlib.suppress(OSError):
+            while True:
+                os.write(fill, b"x" * 4096)
+        os.close(fill)
+        os.kill(state["leader"]["pid"], 9)
+        until(lambda: not alive(state["leader"]["pid"]), 5, "the server is dead")
+        time.sleep(0.5)
+        assert alive(keeper)
+        (small / "fill").unlink()
+        stopped(small)
+        assert layout.state(layout.instance_dir(str(small), SERVICE, 0))["ended"]["signal"] == 9
+    finally:
+        stop.Stopper(str(small), SERVICE, stop.Limits(1, 1, 5)).run()
+        until(lambda: subprocess.run(["umount", str(small)], check=False).returncode == 0, 10, "unmounted")
 
 
 def test_logs_of_earlier_starts_stay(home: Path) -> None:

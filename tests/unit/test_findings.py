@@ -153,6 +153,13 @@ CASES = [
         "give that user the folder, or set modelyard_home to one of its own",
     ),
     (
+        "PF-HOME-SHARED",
+        lambda: planned(home_shared_with="box-b"),
+        "box:/opt/modelyard",
+        "services of another machine, box-b, run from this very folder",
+        "give each host a modelyard_home on a disk of its own; if that machine is gone, remove its services' run folders",
+    ),
+    (
         "PF-PYTHON",
         lambda: planned(
             worlds.service(runtime_path=""),
@@ -167,7 +174,7 @@ CASES = [
         lambda: old_python.judge({"python3": "3.6"}, (3, 9), "a"),
         "a",
         f"ansible-core {ansible.release.__version__} needs Python 3.9 or newer on the host; python3 is 3.6",
-        "install a newer Python beside the system's one (RHEL 8 and its kin: dnf install python3.11; without root: unpack one "
+        "install a newer Python beside the system's one (RHEL 8 and its kin: dnf install python3.11; without root: put one "
         "below the home) and set ansible_python_interpreter of this host to it",
     ),
     (
@@ -184,7 +191,7 @@ CASES = [
         lambda: old_python.judge({"python3": "3.6"}, (3, 9), "a"),
         "a",
         f"ansible-core {ansible.release.__version__} needs Python 3.9 or newer on the host; python3 is 3.6",
-        "install a newer Python beside the system's one (RHEL 8 and its kin: dnf install python3.11; without root: unpack one "
+        "install a newer Python beside the system's one (RHEL 8 and its kin: dnf install python3.11; without root: put one "
         "below the home) and set ansible_python_interpreter of this host to it",
     ),
     (
@@ -199,7 +206,7 @@ CASES = [
         lambda: old_python.judge({"python3": "3.6"}, (3, 9), "a"),
         "a",
         f"ansible-core {ansible.release.__version__} needs Python 3.9 or newer on the host; python3 is 3.6",
-        "install a newer Python beside the system's one (RHEL 8 and its kin: dnf install python3.11; without root: unpack one "
+        "install a newer Python beside the system's one (RHEL 8 and its kin: dnf install python3.11; without root: put one "
         "below the home) and set ansible_python_interpreter of this host to it",
     ),
     (

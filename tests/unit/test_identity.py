@@ -42,13 +42,16 @@ def census(root, **known):
         (("recorded",), "suspect"),
         (("marker", "runtime"), "suspect"),  # the env file sourced into a shell, and a Python of a shared runtime
         (("folder", "runtime"), "suspect"),  # an admin who tries something in the folder
-        (("marker", "folder"), "ours"),
+        (("marker", "folder"), "suspect"),  # a shell there, into which the env file was sourced
+        (("marker", "folder", "runtime"), "ours"),
         (("session", "marker"), "ours"),
         (("session", "folder"), "ours"),
         (("session", "runtime"), "ours"),
         (("recorded", "session"), "ours"),
         (("recorded", "marker"), "ours"),
         (("recorded", "session", "marker", "folder", "runtime"), "ours"),
+        (("recorded", "session", "marker", "folder", "runtime", "other user"), "suspect"),
+        (("recorded", "session", "marker", "folder", "runtime", "other mounts"), "suspect"),  # a container with our paths
     ],
 )
 def test_one_sign_is_never_enough_and_two_are_when_one_of_them_ties_it_to_a_start(signs, verdict):
@@ -56,7 +59,8 @@ def test_one_sign_is_never_enough_and_two_are_when_one_of_them_ties_it_to_a_star
 
 
 def test_every_sign_is_explained():
-    assert set(identity.SIGNS) == {"marker", "session", "folder", "runtime", "recorded"}
+    signs = {"marker", "session", "folder", "runtime", "recorded", "other user", "other mounts"}
+    assert set(identity.SIGNS) == signs
 
 
 def test_a_worker_shows_marker_session_folder_and_runtime(tmp_path):
@@ -174,13 +178,14 @@ def test_an_admin_who_uses_the_runtime_in_the_folder_is_suspect_and_left_alone(t
     assert found == {admin: ({"folder", "runtime"}, "suspect")}
 
 
-def test_a_process_with_marker_and_folder_is_ours_and_a_lookalike_is_nobody(tmp_path, spawn):
+def test_a_process_with_marker_folder_and_runtime_is_ours_and_a_lookalike_is_nobody(tmp_path, spawn):
     name = f"tiny-{os.getpid()}"
-    ours = spawn(cwd=tmp_path, env={"MODELYARD_SERVICE": name})
+    runtime = tmp_path / "runtime"
+    ours = spawn(program=f"{runtime}/bin/python", cwd=tmp_path, env={"MODELYARD_SERVICE": name})
     lookalike = spawn(program=f"{tmp_path}/bin/vllm serve {name}", cwd="/", env={"SERVICE": name})
     neighbour = spawn(cwd="/", env={"MODELYARD_SERVICE": f"{name}-2"})
-    found = mine({ours, lookalike, neighbour}, folder=str(tmp_path), service=name)
-    assert found == {ours: ({"marker", "folder"}, "ours")}
+    found = mine({ours, lookalike, neighbour}, folder=str(tmp_path), service=name, runtime=str(runtime))
+    assert found == {ours: ({"marker", "folder", "runtime"}, "ours")}
 
 
 def test_a_real_session_is_a_sign_for_its_members(tmp_path, spawn):

@@ -124,7 +124,11 @@ def test_a_filter_is_named_after_its_file_and_documented(path):
     yaml.safe_load(module.EXAMPLES)
 
 
-@pytest.mark.parametrize("path", FILTERS, ids=lambda p: p.stem)
+#: Readers of vendor tools, for other people's playbooks too; ours call the functions below them.
+ON_THEIR_OWN = {"nvidia_smi_gpus", "hy_smi_devices", "rocm_smi_devices"}
+
+
+@pytest.mark.parametrize("path", [p for p in FILTERS if p.stem not in ON_THEIR_OWN], ids=lambda p: p.stem)
 def test_a_filter_is_used_somewhere(path):
     files = [p for folder in ("roles", "playbooks") for p in (worlds.ROOT / folder).rglob("*.yml")]
     texts = [p.read_text(encoding="utf-8") for p in files]

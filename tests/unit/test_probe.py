@@ -10,6 +10,7 @@ import threading
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
+from ansible_collections.modelyard.core.plugins.module_utils.survey import http as http_client
 from ansible_collections.modelyard.core.plugins.module_utils.survey import probe
 from unit import worlds
 
@@ -26,6 +27,8 @@ class Engine(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
+
+    do_GET = None
 
     def log_message(self, *_):
         pass
@@ -47,6 +50,8 @@ def state(port=0, log="/nonexistent"):
         "keeper": me,
         "leader": me,
         "log": log,
+        "started_at": 0,
+        "ended": None,
         "request": {"host": "127.0.0.1", "port": port, "digest": "d", "launch": {}},
     }
 
@@ -73,7 +78,7 @@ def test_only_a_whole_and_passed_ladder_makes_a_service_accepted(tmp_path, wante
     folder = layout.instance_dir(str(tmp_path), "tiny", 0)
     (folder / "run").mkdir(parents=True)
     layout.write_json(folder / "run/state.json", state())
-    result = probe.record(str(tmp_path), "tiny", {**wanted, "steps": []})
+    result = probe.record(str(tmp_path), "tiny", {**wanted, "asked": [0], "steps": []})
     assert layout.read_json(tmp_path / result)["passed"] is wanted["passed"]
     accepted = layout.read_json(tmp_path / "services/tiny/accepted.json")
     assert (accepted is not None) is kept
@@ -103,3 +108,27 @@ def test_only_what_was_logged_since_is_judged(tmp_path):
     log.write_text("EngineDeadError of an earlier time\nnew line\n")
     assert probe.log_since(state(log=str(log)), 35) == "new line\n"
     assert probe.log_since(state(log=str(tmp_path / "absent")), 0) == ""
+
+
+def test_a_step_that_cannot_be_judged_is_no_pass(tmp_path, engine):
+    # A state without a port number to ask: whatever goes wrong in a step, the ladder ends there, failed.
+    folder = layout.instance_dir(str(tmp_path), "tiny-qwen3", 0)
+    (folder / "run").mkdir(parents=True)
+    broken = state(engine.server_address[1])
+    broken["request"]["port"] = "no number"
+    layout.write_json(folder / "run/state.json", broken)
+    plan = {**worlds.service(), "instances": [{"index": 0, "port": 1}]}
+    walked = probe.walk(str(tmp_path), plan, ["health", "models"])
+    assert [(entry["id"], entry["passed"]) for entry in walked] == [("health", False)]
+
+
+def test_an_answer_that_no_parser_can_nest_is_text(engine):
+    engine.RequestHandlerClass.do_GET = deep
+    answer = http_client.request(("127.0.0.1", engine.server_address[1]), "GET", "/v1/models")
+    assert (answer["status"], answer["body"][:3]) == (200, "[[[")
+
+
+def deep(handler):
+    handler.send_response(200)
+    handler.end_headers()
+    handler.wfile.write(b"[" * 200_000)

@@ -107,11 +107,16 @@ def test_maps_and_descriptors_give_files_and_shared_memory(tmp_path):
     fake_proc.add(
         tmp_path,
         7,
-        maps=("/opt/rt/lib/a b.so", "/dev/shm/psm_1", "/dev/shm/gone (deleted)", "[heap]", ""),
+        maps=("/opt/rt/lib/a b.so", "/dev/shm/psm_1", "/dev/shm/psm_gone (deleted)", "/dev/shm/models/psm_a", "[heap]", ""),
         files=("/dev/shm/sem.mp-x", "socket:[99]", "/dev/shmoo/no"),
     )
-    assert proc.mapped_files(7, tmp_path) == {"/opt/rt/lib/a b.so", "/dev/shm/psm_1", "/dev/shm/gone"}
-    assert proc.shared_memory(7, tmp_path) == {"psm_1", "gone", "sem.mp-x"}
+    assert proc.mapped_files(7, tmp_path) == {
+        "/opt/rt/lib/a b.so",
+        "/dev/shm/psm_1",
+        "/dev/shm/psm_gone",
+        "/dev/shm/models/psm_a",
+    }
+    assert proc.shared_memory(7, tmp_path) == {"psm_1", "psm_gone", "sem.mp-x"}
     assert proc.socket_owner(99, proc.processes(tmp_path), tmp_path) == 7
     assert proc.socket_owner(98, proc.processes(tmp_path), tmp_path) is None
 

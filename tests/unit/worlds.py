@@ -91,6 +91,7 @@ def survey(**changes: Any) -> dict[str, Any]:
         },
         "python": {"path": "/usr/bin/python3", "version": "3.11.7", "short": "3.11"},
         "home_problem": "",
+        "home_shared_with": "",
         "disk_path": "/opt/modelyard",
         "disk_free_mib": 100000,
         "card_kind": "CPU core",

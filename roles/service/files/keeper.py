@@ -13,6 +13,7 @@ import ctypes
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -28,6 +29,14 @@ def start_ticks(pid):
     except OSError:
         return 0
     return int(stat.rpartition(")")[2].split()[19])
+
+
+def boot_id():
+    """Changes with every boot: start times are counted from it."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
 
 
 def write_state(path, state):
@@ -104,12 +113,20 @@ def main():
     state = {
         "keeper": {"pid": os.getpid(), "start": start_ticks(os.getpid())},
         "leader": {"pid": pid, "start": start_ticks(pid)},
+        "machine": socket.gethostname(),
+        "boot": boot_id(),
         "log": str(log_path),
         "started_at": round(time.time(), 3),
         "request": request,
         "ended": None,
     }
-    write_state(state_path, state)
+    try:
+        write_state(state_path, state)
+    except OSError:
+        # An engine that nobody knows of is worse than none.
+        os.kill(pid, signal.SIGKILL)
+        raise
+    unwritten = False
     while True:
         try:
             child, status = os.wait()
@@ -119,7 +136,14 @@ def main():
             killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
             code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
             state["ended"] = {"at": round(time.time(), 3), "code": code, "signal": killed_by}
-            write_state(state_path, state)
+            unwritten = True
+        if unwritten:
+            # A full disk must not end the keeper: it goes on reaping, and tries again at the next child.
+            try:
+                write_state(state_path, state)
+                unwritten = False
+            except OSError:
+                pass  # standard error lies on the same disk
 
 
 if __name__ == "__main__":

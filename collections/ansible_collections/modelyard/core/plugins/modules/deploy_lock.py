@@ -29,6 +29,7 @@ RETURN = r"""
 holder: {description: Who holds the lock when it could not be taken., type: dict, returned: when held by another run}
 """
 
+import errno
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -59,7 +60,14 @@ def main() -> None:
     except lock.Held as exc:
         module.exit_json(changed=False, held_by=exc.holder or {})
     except OSError as exc:
-        module.fail_json(msg=f"the lock {lock.path(args['home'])} could not be taken: {exc}. Nothing was changed.")
+        module.fail_json(
+            msg=f"the lock {lock.path(args['home'])} could not be taken: {exc}. Nothing was changed."
+            + (
+                " Free some space there first, for example old files in services/*/instance-*/logs."
+                if exc.errno == errno.ENOSPC
+                else ""
+            )
+        )
     if args["expect"] and host.state_digest(args["home"]) != args["expect"]:
         lock.release(args["home"], args["holder"]["run"])
         module.fail_json(

@@ -13,6 +13,7 @@ description:
 options:
   home: {description: The project's folder on the host., type: path, required: true}
   service: {description: Name of the service., type: str, required: true}
+  runtimes_dir: {description: Where runtimes are made., type: path, default: ""}
   grace_s: {description: How long the engine may take to end by itself., type: float, default: 45}
 author: [Modelyard]
 """
@@ -47,12 +48,13 @@ def main() -> None:
         argument_spec={
             "home": {"type": "path", "required": True},
             "service": {"type": "str", "required": True},
+            "runtimes_dir": {"type": "path", "default": ""},
             "grace_s": {"type": "float", "default": 45.0},
         },
         supports_check_mode=True,
     )
     args = module.params
-    stopper = stop.Stopper(args["home"], args["service"], stop.Limits(grace_s=args["grace_s"]))
+    stopper = stop.Stopper(args["home"], args["service"], stop.Limits(grace_s=args["grace_s"]), args["runtimes_dir"])
     before = identity.census(stopper.claim)
     ours = [f for f in before if f.verdict == identity.OURS]
     result = {
@@ -61,6 +63,7 @@ def main() -> None:
         "left": [],
         "actions": [],
     }
+    unreadable = layout.unreadable(args["home"], args["service"])
     if module.check_mode:
         result["actions"] = [
             f"would end {p['pid']} {p['comm']} of {p['user']} ({', '.join(p['signs'])})" for p in result["found"]
@@ -79,10 +82,10 @@ def main() -> None:
             f"{zombie['pid']} has ended and waits for its parent {zombie['ppid']} to reap it; it holds nothing"
         )
     ended = len({(s["pid"], s["start"]) for s in stopper.signalled})
-    open_ports = listening(stopper.states)
+    open_ports, known = listening(stopper.states), any(stopper.states.values()) or not stopper.states
     result["actions"].append(
         f"checked: {len(ours)} process(es) found, {ended} signalled, {len(living)} left; "
-        + (f"port {', '.join(map(str, open_ports))} still open" if open_ports else "port closed")
+        + (f"port {', '.join(map(str, open_ports))} still open" if open_ports else "port closed" if known else "port unknown")
         + f"; {len(removed)} shared-memory segment(s) removed"
     )
     if living:
@@ -90,6 +93,14 @@ def main() -> None:
         module.fail_json(
             msg=f"{args['service']} was not stopped whole; still there: {pids}. They did not end when killed: look at "
             "/proc/PID/status and the kernel log; nothing else was touched.",
+            **result,
+        )
+    doubtful = [p for p in result["suspects"] if {"marker", "session", "recorded"} & set(p["signs"]) and p["state"] not in "ZX"]
+    if unreadable and doubtful:
+        pids = ", ".join(f"{p['pid']} {p['command']} ({', '.join(p['signs'])})" for p in doubtful)
+        module.fail_json(
+            msg=f"state.json of instance {', '.join(map(str, unreadable))} of {args['service']} cannot be read, and these may be "
+            f"its processes: {pids}. They were left alone: look at them, and end them yourself if they are.",
             **result,
         )
     module.exit_json(**result)

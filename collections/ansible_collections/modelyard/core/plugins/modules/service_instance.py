@@ -16,6 +16,7 @@ options:
   host: {description: Address that the engine listens on., type: str, required: true}
   runtime: {description: Folder of the runtime., type: path, required: true}
   model: {description: Fingerprint of the model., type: str, default: ""}
+  shutdown_timeout_s: {description: What the engine is allowed for open requests at a stop., type: float, default: 0}
   supervisor: {description: Who keeps it., type: str, choices: [plain], default: plain}
 author: [Modelyard]
 """
@@ -50,6 +51,7 @@ def main() -> None:
             "host": {"type": "str", "required": True},
             "runtime": {"type": "path", "required": True},
             "model": {"type": "str", "default": ""},
+            "shutdown_timeout_s": {"type": "float", "default": 0.0},
             "supervisor": {"type": "str", "choices": ["plain"], "default": "plain"},
         },
         supports_check_mode=True,
@@ -86,6 +88,7 @@ def request(args: dict, instance: dict) -> dict:
         "port": int(instance["port"]),
         "digest": instance["digest"],
         "runtime": args["runtime"],
+        "shutdown_timeout_s": args["shutdown_timeout_s"],
         "marker": {identity.MARKER: args["service"]},
         "launch": {"argv": instance["argv"], "environment": instance["environment"], "model": args["model"]},
     }

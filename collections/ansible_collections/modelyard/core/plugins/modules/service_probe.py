@@ -51,13 +51,16 @@ def main() -> None:
     if module.check_mode:
         module.exit_json(changed=False, skipped=True)
     try:
-        complete = len(acceptance.ladder(args["steps"])) == len(acceptance.LADDER)
+        ladder = acceptance.ladder(args["steps"])
     except KeyError as exc:
         module.fail_json(msg=str(exc.args[0]))
     steps = probe.walk(args["home"], args["service"], args["steps"])
-    passed = all(step["passed"] for step in steps)
+    asked = [int(instance["index"]) for instance in args["service"]["instances"]]
+    passed = len(steps) == len(ladder) * len(asked) > 0 and all(step["passed"] for step in steps)
+    complete = len(ladder) == len(acceptance.LADDER)
     shown = [{k: v for k, v in step.items() if k != "evidence"} for step in steps]
-    result = probe.record(args["home"], args["service"]["name"], {"passed": passed, "complete": complete, "steps": shown})
+    wanted = {"passed": passed, "complete": complete, "asked": asked, "steps": shown}
+    result = probe.record(args["home"], args["service"]["name"], wanted)
     module.exit_json(changed=False, passed=passed, steps=steps, result=result)
 
 

@@ -38,7 +38,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.modelyard.core.plugins.module_utils.judge import engine_log
-from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, stop, supervisor
+from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, proc, stop, supervisor
 from ansible_collections.modelyard.core.plugins.module_utils.survey import http
 
 POLL_S = 0.25
@@ -97,7 +97,7 @@ def watch(home: str, service: str, index: int) -> dict:
         "ended": not alive,
         "deciding": [],
         "log": state["log"],
-        "elapsed_s": round(time.time() - state["started_at"], 1),
+        "elapsed_s": round(proc.age_s(int(state["leader"]["start"])), 1),
     }
     if not alive:
         seen.update(phase="ended", words=f"ended ({how_it_ended(folder)})", deciding=engine_log.deciding_lines(text))

@@ -14,6 +14,7 @@ options:
   runtimes_dir: {description: Where runtimes are made., type: path, required: true}
   locks: {description: Name and digest of the locks whose runtimes are wanted., type: dict, default: {}}
   models: {description: Model folders to look into., type: list, elements: path, default: []}
+  services: {description: Names of the services that are wanted., type: list, elements: str, default: []}
   ports: {description: Ports that are wanted., type: list, elements: int, default: []}
   python: {description: Interpreter for new runtimes; empty for the module's own., type: str, default: ""}
 author: [Modelyard]
@@ -45,6 +46,7 @@ def main() -> None:
             "runtimes_dir": {"type": "path", "required": True},
             "locks": {"type": "dict", "default": {}},
             "models": {"type": "list", "elements": "path", "default": []},
+            "services": {"type": "list", "elements": "str", "default": []},
             "ports": {"type": "list", "elements": "int", "default": []},
             "python": {"type": "str", "default": ""},
         },
@@ -53,7 +55,15 @@ def main() -> None:
     args = module.params
     version = host.python(args["python"])["version"]
     wanted = [f"{args['runtimes_dir']}/{runtime_id(name, digest, version)}" for name, digest in args["locks"].items()]
-    survey = host.look(args["home"], wanted + args["runtimes"], args["models"], args["ports"], args["python"])
+    survey = host.look(
+        args["home"],
+        wanted + args["runtimes"],
+        args["models"],
+        args["ports"],
+        args["python"],
+        args["services"],
+        args["runtimes_dir"],
+    )
     module.exit_json(changed=False, survey=survey)
 
 

@@ -6,19 +6,18 @@ import getpass
 import os
 import socket
 import time
-from pathlib import Path
 from typing import Any
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import proc
 
 
 def node() -> str:
-    """This machine since its last boot: two control nodes never share it."""
+    """This machine since its last boot, and the process numbers that are valid here: a container has its own."""
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        numbers = os.readlink("/proc/self/ns/pid")
     except OSError:
-        boot = ""
-    return f"{socket.gethostname()} {boot}"
+        numbers = ""
+    return f"{socket.gethostname()} {proc.boot_id()} {numbers}"
 
 
 def run_id() -> str:

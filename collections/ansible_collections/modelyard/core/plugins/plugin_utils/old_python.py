@@ -44,7 +44,7 @@ def judge(versions: dict[str, str], wanted: tuple[int, int], where: str) -> list
             "PF-PYTHON-OLD",
             where,
             f"ansible-core {ansible_version} needs Python {'.'.join(map(str, wanted))} or newer on the host; {seen}",
-            "install a newer Python beside the system's one (RHEL 8 and its kin: dnf install python3.11; without root: unpack one "
+            "install a newer Python beside the system's one (RHEL 8 and its kin: dnf install python3.11; without root: put one "
             "below the home) and set ansible_python_interpreter of this host to it",
         )
     ]

@@ -14,6 +14,7 @@ KEY = re.compile(r"[!-~]+")
 #: Variables that the project sets itself (identity of processes, and which cards an engine may see).
 OURS = {"MODELYARD_SERVICE", "SPT_NOENV", "VLLM_CPU_OMP_THREADS_BIND"}
 SECRET = re.compile(r"(?i)(api_?key|token|secret|password|passwd|credential)")
+PASSWORD_IN_ADDRESS = re.compile(r"://[^/\s]*:[^/\s]*@")
 TOO_GENERAL = {"vllm", "engine", "server", "service", "llm", "model"}
 
 
@@ -70,9 +71,14 @@ def unknown_services(names: Iterable[str], known: List[str], where: str) -> List
 def unusable_paths(paths: Mapping[str, Any], where: str, tilde: bool = False) -> List[Dict[str, str]]:
     """Paths on a host that are not absolute: engines and tasks have other working directories than the one who writes them."""
     return [
-        finding("IN-VALUE", f"{where}{key}", f"{path!r} is not an absolute path", f"write it from / on{' or ~' if tilde else ''}")
+        finding(
+            "IN-VALUE",
+            f"{where}{key}",
+            f"{path!r} is not an absolute path, or holds a $",
+            f"write it from / on{' or ~' if tilde else ''}",
+        )
         for key, path in paths.items()
-        if path and not str(path).startswith(("/", "~") if tilde else "/")
+        if path and (not str(path).startswith(("/", "~") if tilde else "/") or "$" in str(path))
     ]
 
 
@@ -124,7 +130,7 @@ def _environment(values: Mapping[str, Any], where: str) -> List[Dict[str, str]]:
             found.append(finding("IN-VALUE", place, f"{name!r} is no name of a variable", "use letters, digits and _"))
         elif name in OURS:
             found.append(finding("IN-VALUE", place, f"{name} is set by the project; processes are known by it", "leave it out"))
-        elif SECRET.search(str(name)):
+        elif SECRET.search(str(name)) or PASSWORD_IN_ADDRESS.search(str(values[name])):
             what = f"{name} looks like a secret, and the environment file shows in diffs and manifests"
             found.append(
                 finding("IN-SECRET", place, what, "for the API key use modelyard_api_keys; others are not supported yet")

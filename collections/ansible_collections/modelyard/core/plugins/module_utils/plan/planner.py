@@ -446,6 +446,15 @@ def _host_findings(intent: Mapping[str, Any], survey: Mapping[str, Any]) -> Find
                 "give that user the folder, or set modelyard_home to one of its own",
             )
         )
+    if survey["home_shared_with"]:
+        found.append(
+            finding(
+                "PF-HOME-SHARED",
+                f"{name}:{intent['home']}",
+                f"services of another machine, {survey['home_shared_with']}, run from this very folder",
+                "give each host a modelyard_home on a disk of its own; if that machine is gone, remove its services' run folders",
+            )
+        )
     holder = survey["lock"]
     if holder and holder.get("run") != intent["run"]:
         found.append(

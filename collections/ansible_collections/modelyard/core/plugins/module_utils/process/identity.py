@@ -2,22 +2,24 @@
 
 Port and name do not find vLLM's workers, and a similar command line proves nothing. So several signs are looked at
 together, and no single one is enough: an admin's shell may stand in our folder, another service shares the runtime, a
-session's number can be used again, an environment can be sourced into any shell. A process is ours when two signs agree
-and one of them ties it to a start of the service (RULES); with fewer it is suspect: it is shown and left alone.
+session's number can be used again, an environment can be sourced into any shell. A process is ours when signs
+agree that tie it to a start of the service (RULES) and none speaks against it; else it is suspect: shown and left alone.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Dict, FrozenSet, List, NamedTuple, Optional, Set
+from typing import Dict, FrozenSet, List, NamedTuple, Optional, Set, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import proc
 
 MARKER = "MODELYARD_SERVICE"
 OURS, SUSPECT, STRANGER = "ours", "suspect", "stranger"
 #: Sets of signs of which one must be shown whole, together with at least one further sign if it is a single one.
-RULES = (frozenset({"recorded"}), frozenset({"session"}), frozenset({"marker", "folder"}))
+RULES = (frozenset({"recorded"}), frozenset({"session"}), frozenset({"marker", "folder", "runtime"}))
+#: With one of these a process is never ours, whatever else it shows.
+AGAINST = frozenset({"other user", "other mounts"})
 SIGNS_NEEDED = 2
 
 #: What each sign means, as it is shown to people.
@@ -27,6 +29,8 @@ SIGNS = {
     "folder": "it works below the service's folder",
     "runtime": "it has files of the service's runtime in memory",
     "recorded": "its pid and start time were written down at the start",
+    "other user": "it belongs to another user than the service's folder",
+    "other mounts": "it lives in another mount namespace, as in a container: its paths are other files",
 }
 
 
@@ -45,6 +49,8 @@ class Claim(NamedTuple):
     runtime: str  # the runtime's folder; "" when unknown
     recorded: FrozenSet[Recorded]
     sessions: FrozenSet[Recorded]  # session leaders (keepers)
+    more_runtimes: Tuple[str, ...] = ()  # further places of runtimes, for when nothing readable names the one
+    uid: Optional[int] = None  # owner of the service's folder; None when there is none
 
 
 class Found(NamedTuple):
@@ -61,6 +67,8 @@ class Found(NamedTuple):
 
 def verdict(signs: FrozenSet[str]) -> str:
     """Decide from the signs alone."""
+    if signs & AGAINST:
+        return SUSPECT
     if len(signs) >= SIGNS_NEEDED and any(rule <= signs for rule in RULES):
         return OURS
     return SUSPECT if signs else STRANGER
@@ -96,10 +104,17 @@ def signs(process: proc.Process, claim: Claim, table: Dict[int, proc.Process], r
     if _below(proc.cwd(process.pid, root), claim.folder):
         found.add("folder")
     # argv[0] counts as well: the resource tracker is a bare Python that maps nothing of the runtime.
-    if found and claim.runtime:
+    places = [place for place in (claim.runtime, *claim.more_runtimes) if place]
+    if found and places:
         program = (proc.command(process.pid, root) or "").split(" ", 1)[0]
-        if _below(program, claim.runtime) or any(_below(p, claim.runtime) for p in proc.mapped_files(process.pid, root)):
+        files = {program, *proc.mapped_files(process.pid, root)}
+        if any(_below(file, place) for place in places for file in files):
             found.add("runtime")
+    if found and claim.uid is not None and process.uid != claim.uid:
+        found.add("other user")
+    here, there = proc.mounts("self", root), proc.mounts(process.pid, root)
+    if found and here and there and here != there:
+        found.add("other mounts")
     return frozenset(found)
 
 

@@ -59,11 +59,27 @@ def instances(home: str, service: str) -> List[Tuple[int, Path]]:
 
 
 def services(home: str) -> List[str]:
-    """Names of the services that have a folder."""
-    base = Path(home) / "services"
-    return sorted(p.name for p in base.iterdir() if p.is_dir()) if base.is_dir() else []
+    """Names of the services that have a folder; none where this user may not look."""
+    try:
+        return sorted(path.name for path in (Path(home) / "services").iterdir() if path.is_dir())
+    except OSError:
+        return []
 
 
 def state(folder: Path) -> Optional[Dict[str, Any]]:
-    """What the keeper wrote about the newest start of an instance; None when it was never started."""
-    return read_json(folder / "run" / "state.json")
+    """What the keeper wrote about the newest start of an instance.
+
+    None when it was never started, or when the file is not whole: then the process table alone tells what runs.
+    """
+    found = read_json(folder / "run" / "state.json") or {}
+    people = [found.get("keeper"), found.get("leader")]
+    whole = all(isinstance(p, dict) and isinstance(p.get("pid"), int) and isinstance(p.get("start"), int) for p in people)
+    request = found.get("request")
+    if not whole or not isinstance(request, dict) or not {"digest", "host", "port", "launch"} <= set(request):
+        return None
+    return found if {"log", "started_at", "ended"} <= set(found) else None
+
+
+def unreadable(home: str, service: str) -> List[int]:
+    """Instances that were started, but whose state cannot be read."""
+    return [i for i, folder in instances(home, service) if state(folder) is None and (folder / "run" / "state.json").exists()]

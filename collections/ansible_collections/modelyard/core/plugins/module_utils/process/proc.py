@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import time
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Set, Tuple, Union
 
 PROC = Path("/proc")
 SHM = Path("/dev/shm")
 TCP_LISTEN = "0A"
+#: Seen of vLLM 0.32 on CPU: psm_*, sem.mp-*, vllm_dist_*; torch_* and nccl-* are PyTorch's and NCCL's own.
+SEGMENT = re.compile(r"(psm_|sem\.mp-|vllm_|torch_|nccl-)[^/]+")
+SECRET_WORD = re.compile(r"(?i)(--[a-z-]*(?:key|token|password|secret)[a-z-]*[= ])\S+|(://[^/\s:@]*:)[^/\s@]+@")
 
 
 class Process(NamedTuple):
@@ -96,9 +100,17 @@ def descendants(roots: Set[int], table: Dict[int, Process]) -> Set[int]:
 
 
 def command(pid: int, proc: Path = PROC, limit: int = 300) -> Optional[str]:
-    """The command line, cut to `limit` characters; None when it cannot be read, empty for zombies and kernel threads."""
+    """The command line, cut to `limit` characters; None when it cannot be read, empty for zombies and kernel threads.
+
+    It is shown to others than its owner, so what looks like a secret in it is masked.
+    """
     raw = _text(proc / str(pid) / "cmdline")
-    return None if raw is None else raw.replace("\0", " ").strip()[:limit]
+    return None if raw is None else masked(raw.replace("\0", " ").strip())[:limit]
+
+
+def masked(text: str) -> str:
+    """The text with values of secret options and passwords in addresses replaced by ***."""
+    return SECRET_WORD.sub(lambda m: f"{m.group(1) or m.group(2)}***{'@' if m.group(2) else ''}", text)
 
 
 def environment(pid: int, name: str, proc: Path = PROC) -> Optional[str]:
@@ -112,14 +124,21 @@ def environment(pid: int, name: str, proc: Path = PROC) -> Optional[str]:
 
 
 def cwd(pid: int, proc: Path = PROC) -> Optional[str]:
-    """The working directory, or None."""
+    """The working directory, also one that was removed, by the name it had; None when it cannot be read."""
+    found = _link(proc / str(pid) / "cwd")
+    return None if found is None else found.replace(" (deleted)", "")
+
+
+def mounts(pid: Union[int, str], proc: Path = PROC) -> Optional[str]:
+    """Id of the process' mount namespace: in another one the same path is another file. None when it cannot be read."""
+    return _link(proc / str(pid) / "ns" / "mnt")
+
+
+def _link(path: Path) -> Optional[str]:
     try:
-        return str((proc / str(pid) / "cwd").readlink())
-    except (OSError, AttributeError):
-        try:
-            return os.readlink(str(proc / str(pid) / "cwd"))  # Python 3.8 has no Path.readlink
-        except OSError:
-            return None
+        return os.readlink(str(path))
+    except OSError:
+        return None
 
 
 def mapped_files(pid: int, proc: Path = PROC) -> Set[str]:
@@ -147,10 +166,14 @@ def open_files(pid: int, proc: Path = PROC) -> Iterator[str]:
 
 
 def shared_memory(pid: int, proc: Path = PROC) -> Set[str]:
-    """Names of the /dev/shm segments that the process has mapped or open."""
+    """Names of the engine's segments in /dev/shm that the process has mapped or open.
+
+    Only names that engines make themselves: models, homes and other people's data can lie in /dev/shm as well.
+    """
     prefix = str(SHM) + "/"
     paths = mapped_files(pid, proc) | {p.replace(" (deleted)", "") for p in open_files(pid, proc)}
-    return {p[len(prefix) :] for p in paths if p.startswith(prefix)}
+    names = {p[len(prefix) :] for p in paths if p.startswith(prefix)}
+    return {name for name in names if SEGMENT.fullmatch(name)}
 
 
 def listeners(proc: Path = PROC) -> List[Listener]:
@@ -180,6 +203,16 @@ def user_name(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return str(uid)
+
+
+def boot_id(proc: Path = PROC) -> str:
+    """Changes with every boot; empty where the kernel does not say."""
+    return (_text(proc / "sys" / "kernel" / "random" / "boot_id") or "").strip()
+
+
+def age_s(start: int, proc: Path = PROC) -> float:
+    """Seconds since a start time in ticks since boot; no clock that somebody can set takes part."""
+    return float((_text(proc / "uptime") or "0").split()[0]) - start / os.sysconf("SC_CLK_TCK")
 
 
 def started_at(start: int, proc: Path = PROC) -> float:

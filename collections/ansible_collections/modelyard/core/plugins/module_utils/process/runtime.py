@@ -13,7 +13,7 @@ import zipfile
 from pathlib import Path
 from typing import Dict, Iterator, List, NamedTuple
 
-from ansible_collections.modelyard.core.plugins.module_utils.process import layout
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
 from ansible_collections.modelyard.core.plugins.module_utils.survey.host import COMPLETE, FULL_CHECK
 
 NEXT_STEP = (
@@ -80,16 +80,14 @@ class Making(NamedTuple):
         if self._try(probe):
             self._run([*self._pip(), "install", "--no-deps", "--no-index", *self._links(), *wanted])
         else:
-            index = ["--index-url", self.torch_index_url] if self.torch_index_url else []
-            self._run([*self._pip(), "install", "--no-deps", *index, *self._links(), *wanted])
+            self._run([*self._pip(), "install", "--no-deps", *self._links(), *wanted], self.torch_index_url)
 
     def packages(self) -> None:
         """Everything else of the lock, exactly; pip resolves nothing."""
         rest = [r for r in self.requirements() if _name(r) not in self.torch_packages]
         file = self.folder / "requirements.txt"
         file.write_text("\n".join(rest) + "\n", encoding="utf-8")
-        index = ["--index-url", self.index_url] if self.index_url else []
-        self._run([*self._pip(), "install", "--no-deps", *index, *self._links(), "-r", str(file)])
+        self._run([*self._pip(), "install", "--no-deps", *self._links(), "-r", str(file)], self.index_url)
 
     def finish(self) -> None:
         """Add the metadata-only package, import vllm for real, and declare the runtime whole."""
@@ -159,12 +157,16 @@ class Making(NamedTuple):
     def _try(self, words: List[str]) -> bool:
         return subprocess.run(words, capture_output=True, timeout=LIMIT_S, check=False).returncode == 0
 
-    def _run(self, words: List[str]) -> None:
+    def _run(self, words: List[str], index: str = "") -> None:
+        # An index's address may hold a password: it goes by environment, not into a process list, and not into the log.
+        environment = {**os.environ, **({"PIP_INDEX_URL": index} if index else {})}
         with self.log.open("a", encoding="utf-8") as log:
-            log.write("$ " + " ".join(words)[:2000] + "\n")
+            log.write("$ " + proc.masked(" ".join(words))[:2000] + "\n")
             log.flush()
             try:
-                done = subprocess.run(words, stdout=log, stderr=log, timeout=LIMIT_S, check=False, cwd="/", close_fds=False)
+                done = subprocess.run(
+                    words, stdout=log, stderr=log, timeout=LIMIT_S, check=False, cwd="/", close_fds=False, env=environment
+                )
             except (OSError, subprocess.SubprocessError) as exc:
                 raise RuntimeFailed(f"{words[0]}: {exc}") from exc
         if done.returncode:

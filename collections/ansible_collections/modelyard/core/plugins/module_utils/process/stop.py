@@ -24,6 +24,7 @@ REPEAT_S = 20.0
 TERM_S = 30.0  # EngineCore without its API server takes 10 to 25 s to end (seen)
 KILL_S = 10.0
 KEEPER_S = 5.0
+DRAIN_MARGIN_S = 15.0
 
 
 class Limits(NamedTuple):
@@ -37,14 +38,17 @@ class Limits(NamedTuple):
 class Stopper:
     """One stop of one service. `actions` collects, in order, what was done, in words."""
 
-    def __init__(self, home: str, service: str, limits: Optional[Limits] = None) -> None:
+    def __init__(self, home: str, service: str, limits: Optional[Limits] = None, runtimes_dir: str = "") -> None:
         self.home = home
         self.service = service
         self.limits = limits or Limits()
         self.actions: List[str] = []
         self.signalled: List[Dict[str, Any]] = []
         self.states = {i: layout.state(folder) for i, folder in layout.instances(home, service)}
-        self.claim = claim(home, service)
+        self.claim = claim(home, service, runtimes_dir)
+        drains = [s["request"].get("shutdown_timeout_s") or 0 for s in self.states.values() if s]
+        #: What the engine itself was allowed for open requests; a second signal would cut it short.
+        self.drain_s = float(max(drains, default=0))
         self.segments: Set[str] = set()
 
     # -- looking -------------------------------------------------------------------------------------------------
@@ -89,7 +93,7 @@ class Stopper:
         for leader in leaders:
             self._signal(leader, signal.SIGINT, "asked to stop")
         sent = time.monotonic()
-        limit = sent + self.limits.grace_s
+        limit = sent + max(self.limits.grace_s, self.drain_s + DRAIN_MARGIN_S * bool(self.drain_s))
         alone_since: Optional[float] = None
         before = -1
         while leaders and time.monotonic() < limit:
@@ -100,10 +104,10 @@ class Stopper:
             now = time.monotonic()
             if len(engine) != before:
                 before, sent = len(engine), now
-            elif now - sent > REPEAT_S:
-                sent = now
+            elif now - sent > REPEAT_S + self.drain_s:
+                last, sent = sent, now
                 for leader in leaders:
-                    self._signal(leader, signal.SIGTERM, f"asked again, nothing moved for {REPEAT_S:.0f} s")
+                    self._signal(leader, signal.SIGTERM, f"asked again, nothing moved for {now - last:.0f} s")
             if len(engine) > len(leaders) or any(f.process.comm.startswith("VLLM::") for f in engine):
                 alone_since = None
             elif alone_since is None:
@@ -177,7 +181,7 @@ def send(pid: int, start: int, number: int) -> bool:
             return False
         try:
             os.kill(pid, number)
-        except ProcessLookupError:
+        except (ProcessLookupError, PermissionError):
             return False
         return True
     try:
@@ -189,7 +193,7 @@ def send(pid: int, start: int, number: int) -> bool:
         if not proc.alive(pid, start):
             return False
         signal.pidfd_send_signal(handle, number)
-    except ProcessLookupError:
+    except (ProcessLookupError, PermissionError):
         return False
     finally:
         os.close(handle)
@@ -202,15 +206,19 @@ def recorded_segments(home: str, service: str) -> Set[str]:
     for _, folder in layout.instances(home, service):
         for name, inode in (layout.read_json(folder / "run" / SEGMENTS) or {}).items():
             try:
-                if (proc.SHM / name).stat().st_ino == inode:
+                if proc.SEGMENT.fullmatch(name) and (proc.SHM / name).stat().st_ino == inode:
                     names.add(name)
             except OSError:
                 continue
     return names
 
 
-def claim(home: str, service: str) -> identity.Claim:
-    """The claim of a service from what is written down in its folder; works when nothing is."""
+def claim(home: str, service: str, runtimes_dir: str = "") -> identity.Claim:
+    """The claim of a service from what is written down in its folder; works when nothing is, and when the folder is gone."""
+    folder_path = layout.service_dir(home, service)
+    manifest = layout.read_json(folder_path / "manifest.json") or {}
+    known = manifest.get("runtime")
+    more = [str(known.get("path", "")) if isinstance(known, dict) else "", runtimes_dir or f"{home}/runtimes"]
     recorded: Set[identity.Recorded] = set()
     sessions: Set[identity.Recorded] = set()
     runtime = ""
@@ -223,8 +231,10 @@ def claim(home: str, service: str) -> identity.Claim:
         runtime = str(state.get("request", {}).get("runtime") or runtime)
     return identity.Claim(
         service=service,
-        folder=str(layout.service_dir(home, service)),
+        folder=os.path.realpath(str(folder_path)),  # the kernel names working directories by their real path
         runtime=runtime,
+        more_runtimes=tuple({place for path in more if path for place in (path, os.path.realpath(path))}),
+        uid=folder_path.stat().st_uid if os.path.isdir(str(folder_path)) else None,
         recorded=frozenset(recorded),
         sessions=frozenset(sessions),
     )

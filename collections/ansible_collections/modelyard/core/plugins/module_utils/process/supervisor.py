@@ -63,5 +63,6 @@ SUPERVISORS: Dict[str, Supervisor] = {"plain": Plain()}
 
 def leader_alive(state: Dict[str, Any]) -> bool:
     """Does the process that was started (vLLM's API server) still live?"""
-    leader = state.get("leader") or {}
-    return bool(leader) and proc.alive(int(leader["pid"]), int(leader["start"]))
+    if state.get("boot") not in (None, proc.boot_id()):
+        return False  # start times are counted from the boot
+    return proc.alive(int(state["leader"]["pid"]), int(state["leader"]["start"]))

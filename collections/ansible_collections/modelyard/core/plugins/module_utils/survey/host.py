@@ -144,9 +144,9 @@ def runtime(path: str, full: bool) -> Dict[str, Any]:
     return found
 
 
-def service(home: str, name: str, table: Dict[int, proc.Process]) -> Dict[str, Any]:
+def service(home: str, name: str, table: Dict[int, proc.Process], runtimes_dir: str = "") -> Dict[str, Any]:
     """State of one service from its folder and the process table, never from memory of what was done."""
-    claim = stop.claim(home, name)
+    claim = stop.claim(home, name, runtimes_dir)
     found = identity.census(claim, table)
     keepers = {recorded.pid for recorded in claim.sessions}
     instances: List[Dict[str, Any]] = []
@@ -181,15 +181,15 @@ def service(home: str, name: str, table: Dict[int, proc.Process]) -> Dict[str, A
         and f.process.pid not in keepers
         and f.process.sid not in sessions_alive
     ]
-    accepted = layout.read_json(layout.service_dir(home, name) / "accepted.json")
+    accepted = layout.read_json(layout.service_dir(home, name) / "accepted.json") or {}
     return {
         "instances": instances,
         "leftovers": leftovers,
         "suspects": [identity.describe(f) for f in found if f.verdict == identity.SUSPECT],
-        "accepted": accepted is not None
-        and any(i["alive"] for i in instances)
-        and accepted["instances"] == accepted_for(instances)
+        "accepted": any(i["alive"] for i in instances)
+        and accepted.get("instances") == accepted_for(instances)
         and all(i["ready"] for i in instances if i["alive"]),
+        "known": bool(instances or found or os.path.isdir(str(layout.service_dir(home, name)))),
         "pids": [f.process.pid for f in found if f.verdict == identity.OURS],
     }
 
@@ -226,12 +226,33 @@ def state_digest(home: str) -> str:
     return json.dumps(states, sort_keys=True)
 
 
+def shared_with(home: str) -> str:
+    """Name of another machine that runs services from this very home (a home on a network file system); empty for none."""
+    for name in layout.services(home):
+        for _, folder in layout.instances(home, name):
+            state = layout.state(folder) or {}
+            if state.get("machine") not in (None, socket.gethostname()) and not state["ended"]:
+                return str(state["machine"])
+    return ""
+
+
 def look(
-    home: str, runtimes: Sequence[str], models: Sequence[str], wanted_ports: Sequence[int], python_path: str
+    home: str,
+    runtimes: Sequence[str],
+    models: Sequence[str],
+    wanted_ports: Sequence[int],
+    python_path: str,
+    names: Sequence[str] = (),
+    runtimes_dir: str = "",
 ) -> Dict[str, Any]:
-    """The whole survey. `runtimes`, `models`: folders to look into besides what is found in `home`."""
+    """The whole survey.
+
+    `runtimes`, `models`, `names` (of services): what to look for besides what is found in `home`; a service is looked for by its
+    name even when its folder was removed.
+    """
     table = proc.processes()
-    services = {name: service(home, name, table) for name in layout.services(home)}
+    names_here = sorted({*layout.services(home), *names})
+    services = {name: service(home, name, table, runtimes_dir) for name in names_here}
     in_use = {i["launch"]["argv"][0] for s in services.values() for i in s["instances"] if i["alive"]}
     host = machine()
     disk_path = existing_parent(str(Path(runtimes[0]).parent) if runtimes else home)
@@ -239,6 +260,7 @@ def look(
         "host": host,
         "python": python(python_path),
         "home_problem": home_problem(home),
+        "home_shared_with": shared_with(home),
         "disk_path": str(disk_path),
         "disk_free_mib": shutil.disk_usage(str(disk_path)).free // 2**20,
         "card_kind": "CPU core",

@@ -41,7 +41,7 @@ def request(
         answer["status"] = response.status
         try:
             answer["body"] = json.loads(raw)
-        except ValueError:
+        except (ValueError, RecursionError):
             answer["body"] = raw
     except ValueError:
         # Its own words would hold the key.

@@ -83,7 +83,7 @@ def record(home: str, service: str, wanted: Dict[str, Any]) -> str:
         instances = []
         for index, folder in layout.instances(home, service):
             state = layout.state(folder)
-            if state and supervisor.leader_alive(state):
+            if index in wanted["asked"] and state and supervisor.leader_alive(state):
                 instances.append({"index": index, "alive": True, "leader": state["leader"], "digest": state["request"]["digest"]})
         layout.write_json(accepted, {"at": result["at"], "instances": host.accepted_for(instances), "result": str(path)})
     elif not wanted["passed"] and accepted.exists():
@@ -91,11 +91,28 @@ def record(home: str, service: str, wanted: Dict[str, Any]) -> str:
     return str(path)
 
 
+def entry(id: str, instance: Dict[str, Any], complaint: str, detail: str, evidence: Dict[str, Any]) -> Dict[str, Any]:
+    """The verdict on one step, with what it rests on."""
+    return {
+        "id": id,
+        "instance": instance["index"],
+        "passed": not complaint,
+        "seconds": evidence["seconds"],
+        "detail": complaint or detail,
+        "evidence": evidence,
+    }
+
+
 def walk_one(
-    home: str, plan: Dict[str, Any], instance: Dict[str, Any], steps: Sequence[acceptance.Step], key: str
-) -> List[Dict[str, Any]]:
-    """The ladder of one instance, up to and with the first step that fails; each entry has its evidence."""
-    name, walked = plan["name"], []
+    home: str,
+    plan: Dict[str, Any],
+    instance: Dict[str, Any],
+    steps: Sequence[acceptance.Step],
+    key: str,
+    walked: List[Dict[str, Any]],
+) -> None:
+    """Walk the ladder of one instance, up to and with the first step that fails; entries go to `walked` one by one."""
+    name = plan["name"]
     state = layout.state(layout.instance_dir(home, name, int(instance["index"])))
     log = Path(state["log"]) if state else None
     offset = log.stat().st_size if log and log.exists() else 0
@@ -112,19 +129,9 @@ def walk_one(
                 complaint = f"the engine's log has become fatal: {evidence['fatal'][0]} (log: {log})"
             if not complaint and not supervisor.leader_alive(state):
                 complaint = f"the engine has ended (log: {log})"
-        walked.append(
-            {
-                "id": step.id,
-                "instance": instance["index"],
-                "passed": not complaint,
-                "seconds": evidence["seconds"],
-                "detail": complaint or detail,
-                "evidence": evidence,
-            }
-        )
+        walked.append(entry(step.id, instance, complaint, detail, evidence))
         if complaint:
             break
-    return walked
 
 
 def walk(home: str, plan: Dict[str, Any], ids: List[str]) -> List[Dict[str, Any]]:
@@ -135,7 +142,13 @@ def walk(home: str, plan: Dict[str, Any], ids: List[str]) -> List[Dict[str, Any]
     walked: List[List[Dict[str, Any]]] = [[] for _ in plan["instances"]]
 
     def one(place: int) -> None:
-        walked[place] = walk_one(home, plan, plan["instances"][place], steps, key)
+        instance = plan["instances"][place]
+        try:
+            walk_one(home, plan, instance, steps, key, walked[place])
+        except Exception as exc:  # whatever went wrong, it is no pass
+            done = len(walked[place])
+            what = f"the step could not be judged: {type(exc).__name__}: {str(exc)[:200]}"
+            walked[place].append(entry(steps[min(done, len(steps) - 1)].id, instance, what, "", {"seconds": 0.0}))
 
     threads = [threading.Thread(target=one, args=(place,)) for place in range(len(walked))]
     for thread in threads:
