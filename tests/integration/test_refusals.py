@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import json
 import os
@@ -260,6 +261,27 @@ def test_teardown_on_a_fresh_host_has_nothing_to_do(site: Site) -> None:
     run = site.play("teardown", "--check")
     assert (run.rc, run.changed) == (0, 0), run.output[-2000:]
     assert "nothing to stop" in run.output
+
+
+def test_a_full_disk_stops_a_deploy_with_advice_and_a_teardown_goes_on(site: Site, model: Path, small_disk: Path) -> None:
+    home = small_disk / "home"
+    home.mkdir()
+    site.variables["modelyard_home"] = str(home)
+    site.services = [service(home, model={"id": "tiny", "path": str(model)})]
+    fill = os.open(str(small_disk / "fill"), os.O_WRONLY | os.O_CREAT)
+    with contextlib.suppress(OSError):
+        while True:
+            os.write(fill, b"x" * 4096)
+    os.close(fill)
+    deploy = site.play("deploy")
+    assert deploy.rc != 0
+    assert "could not be taken: [Errno 28] No space left on device" in deploy.output
+    assert "Free some space there first" in deploy.output
+    assert sorted(p.name for p in home.iterdir()) == []
+    teardown = site.play("teardown")
+    assert teardown.rc == 0, teardown.output[-2000:]
+    assert "the disk of" in teardown.output
+    assert "going on without a lock" in teardown.output
 
 
 def test_a_lock_of_another_control_node_is_respected(site: Site, model: Path) -> None:

@@ -14,6 +14,7 @@ options:
   state: {description: What to do., type: str, choices: [held, released], default: held}
   holder: {description: Who asks., type: dict, required: true}
   dead_run: {description: A run whose end the control node has seen; its lock is taken over., type: str, default: ""}
+  full_disk_allowed: {description: Go on without a lock when the disk is full., type: bool, default: false}
   expect: {description: State digest of the survey; taking fails when the state has changed since., type: str, default: ""}
 author: [Modelyard]
 """
@@ -45,6 +46,7 @@ def main() -> None:
             "state": {"type": "str", "choices": ["held", "released"], "default": "held"},
             "holder": {"type": "dict", "required": True},
             "dead_run": {"type": "str", "default": ""},
+            "full_disk_allowed": {"type": "bool", "default": False},
             "expect": {"type": "str", "default": ""},
         },
         supports_check_mode=True,
@@ -60,13 +62,13 @@ def main() -> None:
     except lock.Held as exc:
         module.exit_json(changed=False, held_by=exc.holder or {})
     except OSError as exc:
+        full = exc.errno == errno.ENOSPC
+        if full and args["full_disk_allowed"]:
+            module.warn(f"the disk of {args['home']} is full: going on without a lock")
+            module.exit_json(changed=False)
         module.fail_json(
             msg=f"the lock {lock.path(args['home'])} could not be taken: {exc}. Nothing was changed."
-            + (
-                " Free some space there first, for example old files in services/*/instance-*/logs."
-                if exc.errno == errno.ENOSPC
-                else ""
-            )
+            + (" Free some space there first, for example old files in services/*/instance-*/logs." if full else "")
         )
     if args["expect"] and host.state_digest(args["home"]) != args["expect"]:
         lock.release(args["home"], args["holder"]["run"])
