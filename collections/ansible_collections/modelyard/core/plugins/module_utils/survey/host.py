@@ -185,7 +185,7 @@ def service(home: str, name: str, table: Dict[int, proc.Process], runtimes_dir: 
     return {
         "instances": instances,
         "leftovers": leftovers,
-        "suspects": [identity.describe(f) for f in found if f.verdict == identity.SUSPECT],
+        "suspects": [identity.describe(f) for f in found if f.verdict == identity.SUSPECT and f.process.state not in "ZX"],
         "accepted": any(i["alive"] for i in instances)
         and accepted.get("instances") == accepted_for(instances)
         and all(i["ready"] for i in instances if i["alive"]),
