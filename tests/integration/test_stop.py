@@ -213,6 +213,21 @@ def test_a_home_behind_a_link_with_a_torn_state_is_not_called_stopped(home: Path
     assert not alive(state["leader"]["pid"])
 
 
+def test_numbers_that_were_written_down_before_a_reboot_prove_nothing(home: Path) -> None:
+    stranger = subprocess.Popen(["sleep", "300"], start_new_session=True, env={"PATH": os.environ["PATH"]}, cwd="/")
+    try:
+        state = start(home, "exit 0\n")
+        until(lambda: not alive(state["keeper"]["pid"]), 5, "it has ended")
+        same = {"pid": stranger.pid, "start": host.proc.read(stranger.pid).start}
+        path = layout.instance_dir(str(home), SERVICE, 0) / "run" / "state.json"
+        layout.write_json(path, {**layout.read_json(path), "keeper": same, "leader": same, "boot": "an earlier one"})
+        assert host.service(str(home), SERVICE, host.proc.processes())["instances"][0]["alive"] is False
+        stopped(home)
+        assert stranger.poll() is None
+    finally:
+        end(stranger)
+
+
 def test_a_shell_with_the_services_environment_in_its_folder_is_left_alone(home: Path) -> None:
     start(home, OBEDIENT)
     folder = home / "services" / SERVICE / "instance-0"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import pwd
 import re
-import time
 from pathlib import Path
 from typing import Dict, Iterator, List, NamedTuple, Optional, Set, Tuple, Union
 
@@ -213,12 +212,6 @@ def boot_id(proc: Path = PROC) -> str:
 def age_s(start: int, proc: Path = PROC) -> float:
     """Seconds since a start time in ticks since boot; no clock that somebody can set takes part."""
     return float((_text(proc / "uptime") or "0").split()[0]) - start / os.sysconf("SC_CLK_TCK")
-
-
-def started_at(start: int, proc: Path = PROC) -> float:
-    """Seconds since the epoch for a start time in ticks since boot."""
-    uptime = float((_text(proc / "uptime") or "0").split()[0])
-    return time.time() - uptime + start / os.sysconf("SC_CLK_TCK")
 
 
 def identity(pid: int, proc: Path = PROC) -> Tuple[int, int]:

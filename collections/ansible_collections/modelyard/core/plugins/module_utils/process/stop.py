@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Set
 
-from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, proc
+from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, proc, supervisor
 
 POLL_S = 0.2
 SEGMENTS = "segments.json"
@@ -226,8 +226,9 @@ def claim(home: str, service: str, runtimes_dir: str = "") -> identity.Claim:
         state = layout.state(folder)
         if not state:
             continue
-        recorded.add(identity.Recorded(int(state["leader"]["pid"]), int(state["leader"]["start"])))
-        sessions.add(identity.Recorded(int(state["keeper"]["pid"]), int(state["keeper"]["start"])))
+        if supervisor.of_this_boot(state):
+            recorded.add(identity.Recorded(int(state["leader"]["pid"]), int(state["leader"]["start"])))
+            sessions.add(identity.Recorded(int(state["keeper"]["pid"]), int(state["keeper"]["start"])))
         runtime = str(state.get("request", {}).get("runtime") or runtime)
     return identity.Claim(
         service=service,

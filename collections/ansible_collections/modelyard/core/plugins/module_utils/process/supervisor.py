@@ -61,8 +61,11 @@ class Plain:
 SUPERVISORS: Dict[str, Supervisor] = {"plain": Plain()}
 
 
+def of_this_boot(state: Dict[str, Any]) -> bool:
+    """Do its pids and start times mean anything here and now? Start times are counted from the boot, of that very machine."""
+    return state.get("boot") in (None, proc.boot_id())
+
+
 def leader_alive(state: Dict[str, Any]) -> bool:
     """Does the process that was started (vLLM's API server) still live?"""
-    if state.get("boot") not in (None, proc.boot_id()):
-        return False  # start times are counted from the boot
-    return proc.alive(int(state["leader"]["pid"]), int(state["leader"]["start"]))
+    return of_this_boot(state) and proc.alive(int(state["leader"]["pid"]), int(state["leader"]["start"]))
