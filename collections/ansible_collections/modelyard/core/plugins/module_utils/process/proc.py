@@ -6,17 +6,34 @@ Standard library only; runs on managed hosts. Everything that may vanish or be f
 
 from __future__ import annotations
 
+import functools
+import io
 import os
 import pwd
 import re
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Optional, Set, Tuple, Union
+from typing import Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Set, Tuple, Union
 
 PROC = Path("/proc")
 SHM = Path("/dev/shm")
 TCP_LISTEN = "0A"
 #: Seen of vLLM 0.32 on CPU: psm_*, sem.mp-*, vllm_dist_*; torch_* and nccl-* are PyTorch's and NCCL's own.
 SEGMENT = re.compile(r"(psm_|sem\.mp-|vllm_|torch_|nccl-)[^/]+")
+#: Links to the namespaces that the kernel makes at boot; a container has others (include/linux/proc_ns.h).
+FIRST_NAMESPACE = {"ipc": "ipc:[4026531839]", "pid": "pid:[4026531836]"}
+DELETED = " (deleted)"
+#: `__schedule+0x2/0x9` or, from a module, `uvm_spin_loop+0x70/0x110 [nvidia_uvm]`, behind `[<0>]` or an address.
+FRAME = re.compile(r"(?m)^\[<[^>]*>\] ([^\s+]+)\S*(?: \[([^\]]+)\])?")
+UNIT = re.compile(r"[^/]+\.(?:service|scope)")
+#: Elements of a cgroup path that name a container: an id of 64 digits (docker, podman, containerd, CRI-O, and what is built on
+#: them; `conmon` is only the watcher of one), LXC, systemd-nspawn and libvirt. POD: for a pod whose container does not show.
+CONTAINER = re.compile(
+    r"(?P<id>(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f]))"
+    r"|(?:^|/)lxc(?:\.payload[./]|/)(?P<lxc>[^/]+)"
+    r"|(?:^|/)machine\.slice/(?:machine-|systemd-nspawn@)(?P<machine>[^/]+)\.(?:scope|service)"
+)
+POD = re.compile(r"(?:^|/)kubepods.*[/-](pod[0-9a-f_-]{32,36})")
+WATCHER = re.compile(r"(?:^|/)[^/]*conmon-[^/]*")
 SECRET_WORD = re.compile(r"(?i)(--[a-z-]*(?:key|token|password|secret)[a-z-]*[= ])\S+|(://[^/\s:@]*:)[^/\s@]+@")
 
 
@@ -43,26 +60,43 @@ class Listener(NamedTuple):
     uid: int
 
 
-def _text(path: Path) -> Optional[str]:
+class Handles(NamedTuple):
+    """What the file descriptors of many processes point to, from one pass over /proc."""
+
+    targets: Dict[int, FrozenSet[str]]  # paths, `socket:[inode]`, ...; " (deleted)" kept off; no entry for `denied`
+    denied: Set[int]  # processes whose descriptors may not be read
+
+
+class Thread(NamedTuple):
+    """One thread of a process."""
+
+    tid: int
+    state: str
+    comm: str
+
+
+def _text(path: Union[Path, str]) -> Optional[str]:
+    """Plain system calls: a look at a host reads hundreds of these files."""
     try:
-        return path.read_bytes().decode("utf-8", "replace")
+        with io.FileIO(str(path)) as file:
+            return file.readall().decode("utf-8", "replace")
     except OSError:
         return None
 
 
-def read(pid: int, proc: Path = PROC) -> Optional[Process]:
+def read(pid: int, proc: Union[Path, str] = PROC) -> Optional[Process]:
     """The process `pid`, or None if it is gone."""
-    stat = _text(proc / str(pid) / "stat")
-    if stat is None:
+    folder = f"{proc}/{pid}"
+    try:
+        with io.FileIO(f"{folder}/stat") as file:
+            stat = file.read(4096).decode("utf-8", "replace")
+        uid = os.stat(folder).st_uid  # noqa: PTH116  a Path costs more than the call
+    except OSError:
         return None
     # comm may hold spaces and parentheses: the last one closes it.
     head, _, tail = stat.rpartition(")")
-    fields = tail.split()
+    fields = tail.split(None, 20)
     if len(fields) < 20:
-        return None
-    try:
-        uid = (proc / str(pid)).stat().st_uid
-    except OSError:
         return None
     try:
         ppid, pgid, sid, threads, start = (int(fields[place]) for place in (1, 2, 3, 17, 19))
@@ -73,7 +107,10 @@ def read(pid: int, proc: Path = PROC) -> Optional[Process]:
 
 def processes(proc: Path = PROC) -> Dict[int, Process]:
     """Every process that can be seen, by pid."""
-    found = (read(int(entry.name), proc) for entry in proc.iterdir() if entry.name.isdigit())
+    root = str(proc)
+    with os.scandir(root) as entries:
+        pids = [int(entry.name) for entry in entries if entry.name.isdigit()]
+    found = (read(pid, root) for pid in pids)
     return {p.pid: p for p in found if p is not None}
 
 
@@ -128,6 +165,11 @@ def cwd(pid: int, proc: Path = PROC) -> Optional[str]:
     return None if found is None else found.replace(" (deleted)", "")
 
 
+def namespace(pid: Union[int, str], kind: str, proc: Path = PROC) -> Optional[str]:
+    """Id of the process' namespace of a kind (`pid`, `mnt`, `ipc`, ...); None when it cannot be read."""
+    return _link(proc / str(pid) / "ns" / kind)
+
+
 def mounts(pid: Union[int, str], proc: Path = PROC) -> Optional[str]:
     """Id of the process' mount namespace: in another one the same path is another file. None when it cannot be read."""
     return _link(proc / str(pid) / "ns" / "mnt")
@@ -164,6 +206,159 @@ def open_files(pid: int, proc: Path = PROC) -> Iterator[str]:
             continue
 
 
+def kernel_thread(process: Process, table: Dict[int, Process]) -> bool:
+    """Is it a thread of the kernel itself? It has no program and no open files."""
+    parent = table.get(2)
+    return parent is not None and parent.comm == "kthreadd" and 2 in (process.pid, process.ppid)
+
+
+def half_ended(process: Process) -> bool:
+    """Has the leader ended while other threads were left (`Zl` in ps)?
+
+    The kernel then shows nothing under the process' own number any more, although the threads hold files and memory.
+    """
+    return process.state == "Z" and process.threads > 1
+
+
+def window(process: Process, proc: Path = PROC) -> Tuple[int, Path]:
+    """Pid and root with which the functions of this module see the process, also when it is half ended.
+
+    It is then a living thread below task/, which shows command line, descriptors and the rest as the leader did.
+    """
+    if half_ended(process):
+        folder = proc / str(process.pid) / "task"
+        for thread in threads(process.pid, proc):
+            if thread.state not in "ZX":
+                return (thread.tid, folder)
+    return (process.pid, proc)
+
+
+def handles(table: Dict[int, Process], proc: Path = PROC) -> Handles:
+    """Read every descriptor of every process once. Who holds a device, a socket or a segment follows from it."""
+    found: Dict[int, FrozenSet[str]] = {}
+    denied: Set[int] = set()
+    for process in table.values():
+        ended = process.state in "ZX" and not half_ended(process)
+        if ended or kernel_thread(process, table):  # has none; for others than root it would look like a refusal
+            found[process.pid] = frozenset()
+            continue
+        pid, root = window(process, proc)
+        targets = _descriptors(f"{root}/{pid}/fd")
+        if targets is None:
+            denied.add(process.pid)
+        else:
+            found[process.pid] = targets
+    return Handles(found, denied)
+
+
+def _descriptors(folder: str) -> Optional[FrozenSet[str]]:
+    """None when they may not be read. Names below an open folder and no paths: a machine may have 100 000 descriptors."""
+    found: Set[str] = set()
+    try:
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except PermissionError:
+        return None
+    except OSError:
+        return frozenset()
+    try:
+        with os.scandir(opened) as entries:
+            names = [entry.name for entry in entries]
+        for name in names:
+            try:
+                found.add(os.readlink(name, dir_fd=opened))
+            except PermissionError:  # root without the right to look into processes may list the names only
+                return None
+            except OSError:
+                continue
+    except OSError:
+        pass  # it ended while it was read
+    finally:
+        os.close(opened)
+    return frozenset(target[: -len(DELETED)] if target.endswith(DELETED) else target for target in found)
+
+
+def socket_owners(seen: Handles) -> Dict[int, int]:
+    """Inode of a socket -> the first (oldest) pid that holds it, for all sockets that may be seen."""
+    owners: Dict[int, int] = {}
+    for pid in sorted(seen.targets, reverse=True):
+        for target in seen.targets[pid]:
+            if target.startswith("socket:[") and target[8:-1].isdigit():
+                owners[int(target[8:-1])] = pid
+    return owners
+
+
+def threads(pid: int, proc: Path = PROC, limit: int = 0) -> List[Thread]:
+    """The threads of a process by number, at most `limit` of them (0: all); none when it is gone."""
+    folder = f"{proc}/{pid}/task"
+    try:
+        with os.scandir(folder) as entries:
+            tids = sorted(int(entry.name) for entry in entries if entry.name.isdigit())
+    except OSError:
+        return []
+    found = []
+    for tid in tids[: limit or None]:
+        try:
+            with io.FileIO(f"{folder}/{tid}/stat") as file:  # plain, because an engine may have hundreds of threads
+                head, _, tail = file.read(4096).decode("utf-8", "replace").rpartition(")")
+        except OSError:
+            continue
+        if tail.strip():
+            found.append(Thread(tid, tail.split()[0], head.partition("(")[2]))
+    return found
+
+
+def frames(pid: int, proc: Path = PROC) -> Optional[List[Tuple[str, str]]]:
+    """Where the process is inside the kernel: (function, module or ""), innermost first.
+
+    None when it cannot be read (only root may), empty when it runs outside of the kernel or has ended.
+    """
+    raw = _text(proc / str(pid) / "stack")
+    return None if raw is None else [(match.group(1), match.group(2) or "") for match in FRAME.finditer(raw)]
+
+
+def stack(pid: int, proc: Path = PROC) -> Optional[List[str]]:
+    """The names of the functions of `frames`."""
+    found = frames(pid, proc)
+    return None if found is None else [function for function, _ in found]
+
+
+def cgroup(pid: int, proc: Path = PROC) -> str:
+    """The process' path in the tree of control groups, "" when it cannot be read.
+
+    Version 2 first, then systemd's tree, then the longest path. On hosts with both versions docker places containers only in
+    the trees of version 1, so a path that names a container comes first, and "/" says nothing as long as another path does.
+    """
+    paths = {}
+    for line in (_text(proc / str(pid) / "cgroup") or "").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        paths[controllers if number != "0" else "0"] = path
+    order = [paths.get("0", ""), paths.get("name=systemd", ""), max(paths.values(), key=len, default="")]
+    order += sorted(paths.values(), key=len, reverse=True)
+    known = [path for path in order if path]
+    named = [path for path in known if container_of(path)] or [path for path in known if path != "/"] or known
+    return named[0] if named else ""
+
+
+def unit_of(path: str) -> str:
+    """The systemd unit of a cgroup path, the innermost one ("x.service", "session-3.scope"); "" when it has none."""
+    units = [element for element in path.split("/") if UNIT.fullmatch(element)]
+    return units[-1] if units else ""
+
+
+def container_of(path: str) -> str:
+    """The container of a cgroup path, the outermost one, as its tool shows it: 12 digits of the id, or a name. "" for none."""
+    path = WATCHER.sub("", path)
+    match = CONTAINER.search(path)
+    if match is None:
+        pod = POD.search(path)
+        return pod.group(1) if pod else ""
+    if match.group("id"):
+        return match.group("id")[:12]
+    name = match.group("lxc") or match.group("machine")
+    return re.sub(r"\\x([0-9a-f]{2})", lambda code: chr(int(code.group(1), 16)), name)  # as systemd writes special characters
+
+
 def shared_memory(pid: int, proc: Path = PROC) -> Set[str]:
     """Names of the engine's segments in /dev/shm that the process has mapped or open.
 
@@ -196,6 +391,7 @@ def socket_owner(inode: int, table: Dict[int, Process], proc: Path = PROC) -> Op
     return None
 
 
+@functools.lru_cache(maxsize=1024)  # the account database may be far away
 def user_name(uid: int) -> str:
     """The account's name, or the number when the account database does not know it."""
     try:
@@ -209,9 +405,14 @@ def boot_id(proc: Path = PROC) -> str:
     return (_text(proc / "sys" / "kernel" / "random" / "boot_id") or "").strip()
 
 
+def uptime_s(proc: Path = PROC) -> float:
+    """Seconds since the boot."""
+    return float((_text(proc / "uptime") or "0").split()[0])
+
+
 def age_s(start: int, proc: Path = PROC) -> float:
     """Seconds since a start time in ticks since boot; no clock that somebody can set takes part."""
-    return float((_text(proc / "uptime") or "0").split()[0]) - start / os.sysconf("SC_CLK_TCK")
+    return uptime_s(proc) - start / os.sysconf("SC_CLK_TCK")
 
 
 def identity(pid: int, proc: Path = PROC) -> Tuple[int, int]:
