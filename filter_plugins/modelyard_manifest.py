@@ -16,7 +16,7 @@ options:
 EXAMPLES = 'content: "{{ service | modelyard_manifest | to_nice_json }}"'
 RETURN = "_value: {description: The manifest., type: dict}"
 #: What a plan says about this one run and not about the service.
-OF_THE_RUN = ("action", "differences", "accepted", "memory_mib", "shm_mib")
+OF_THE_RUN = ("action", "differences", "accepted", "memory_mib", "shm_mib", "cards", "asked_cards")
 
 
 def modelyard_manifest(service: dict[str, Any]) -> dict[str, Any]:

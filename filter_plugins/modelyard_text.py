@@ -12,7 +12,7 @@ name: modelyard_text
 short_description: A plan in words
 description: [The plan as a table with its findings, the refusal, or the summary at the end of a deploy.]
 options:
-  _input: {description: A plan from modelyard_plan., type: dict, required: true}
+  _input: {description: The plan in plan_result., type: dict, required: true}
   form: {description: What to write., type: str, choices: [plan, refusal, summary], default: plan}
   results: {description: Acceptance steps by service name; for the summary., type: dict, default: {}}
   touched: {description: What this run has changed so far; for the refusal., type: str, default: Nothing was changed.}

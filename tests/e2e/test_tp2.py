@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -41,6 +42,7 @@ def test_a_first_deploy_ends_with_an_accepted_service(first: str, site: Site, po
     for step in ("process", "port", "health", "models", "chat", "schema", "logprobs", "serial"):
         assert f"pass  {NAME}/0 {step}:" in first
     assert "max_model_len 4096" in first
+    assert re.search(r"core 0 +pass .*\n +core 1 +pass .*\n +all-reduce tiny-tp2/0 +pass ", first), "each core has computed"
     assert f"curl -s http://127.0.0.1:{port}/v1/chat/completions" in first
     assert "teardown_service=tiny-tp2" in first
     status, models = get(port, "/v1/models", key)

@@ -209,7 +209,7 @@ def test_a_home_without_rights(site: Site, model: Path) -> None:
 )
 def test_a_python_that_is_too_old_for_ansible_is_said_before_any_module_fails(site: Site, version: str, said: str) -> None:
     old = site.folder / "old"
-    old.write_text(f"#!/bin/sh\n[ -n '{version}' ] && printf '{version}'\n", encoding="utf-8")
+    old.write_text(f"#!/bin/sh\n[ -n '{version}' ] && printf '%s {version}' \"$0\"\n", encoding="utf-8")
     old.chmod(0o755)
     site.variables["ansible_python_interpreter"] = str(old)
     run = refused(site)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.process import runtime
-from ansible_collections.modelyard.core.plugins.module_utils.survey import host
+from ansible_collections.modelyard.core.plugins.module_utils.survey import runtimes
 
 NOWHERE = "file:///nonexistent/simple"
 
@@ -82,7 +82,7 @@ def test_a_runtime_is_made_from_a_folder_alone_and_then_whole(tmp_path: Path, wh
     one = making(tmp_path, wheels)
     make(one)
     assert one.complete()
-    seen = host.runtime(one.path, full=True)
+    seen = runtimes.runtime(one.path, full=True)
     assert (seen["complete"], seen["error"], seen["vllm"]) == (True, "", "0.32.0")
     log = one.log.read_text(encoding="utf-8")
     assert "--no-index --find-links" in log  # the local torch was found, its index was not asked

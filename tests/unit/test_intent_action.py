@@ -5,35 +5,25 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible.parsing.dataloader import DataLoader
-from ansible.playbook.play_context import PlayContext
-from ansible.playbook.task import Task
-from ansible.plugins.loader import connection_loader
-from ansible.template import Templar
+import yaml
+from ansible.errors import AnsibleConnectionFailure
+from ansible.template import trust_as_template
 from ansible_collections.modelyard.core.plugins.action import intent
 from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance
 from ansible_collections.modelyard.core.plugins.module_utils.plan import planner
 from unit import worlds
+from unit.check_cases import acted
 
 ROLES = str(worlds.ROOT / "roles")
 MODEL = {"id": "tiny-qwen3", "path": "/srv/models/tiny-qwen3"}
+TINY = {"modelyard_services": [{"name": "tiny-qwen3", "model": MODEL, "runtime_path": worlds.RUNTIME}]}
 SECRET = "sk-Zq9xW7vK"
 
 
-def read(**variables):
-    """What the action returns for an inventory with these variables."""
+def read(args=None, /, **variables):
+    """What the action returns for an inventory with these variables; `args`: more arguments of the task."""
     variables = {"inventory_hostname": "box", "modelyard_home": "/opt/modelyard/", **variables}
-    task, loader, context = Task(), DataLoader(), PlayContext()
-    task.args = {"roles": ROLES}
-    action = intent.ActionModule(
-        task=task,
-        connection=connection_loader.get("local", context, new_stdin=None),
-        play_context=context,
-        loader=loader,
-        templar=Templar(loader, variables=variables),
-        shared_loader_obj=None,
-    )
-    return action.run(None, variables)
+    return acted(intent, {"roles": ROLES, **(args or {})}, variables).run(None, variables)
 
 
 def test_every_default_of_the_spec_is_filled_in_at_every_depth():
@@ -88,8 +78,11 @@ def test_one_misspelt_key_is_one_finding(capfd):
         "tiny-qwen3",
         ["tiny-qwen3"],
         [{"name": "tiny-qwen3", "model": "/srv/models/tiny-qwen3"}],
-        [{"name": "tiny-qwen3", "model": MODEL, "topology": None}],
+        [{"name": "tiny-qwen3", "model": MODEL, "topology": [1, 2]}],
+        [{"name": "tiny-qwen3", "model": None}],
+        [{"name": None, "model": MODEL}],
         [{"model": MODEL}],
+        [None],
     ],
     ids=str,
 )
@@ -98,6 +91,36 @@ def test_an_inventory_of_the_wrong_shape_is_refused_in_words(services, keys, cap
     result = read(modelyard_services=services, modelyard_api_keys=keys)
     assert result["failed"] is True
     assert "IN-VALUE" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        {"topology": None},
+        {"listen": None, "acceptance": None},
+        {"topology": {"replicas": None, "tensor_parallel_size": None}, "listen": {"host": None}},
+        {"model": {**MODEL, "recipe": None}},
+        {"engine": None, "environment": None, "cards": None, "runtime": None, "backend": None, "ready_timeout_s": None},
+    ],
+    ids=str,
+)
+def test_a_key_of_a_service_with_nothing_behind_it_is_one_that_is_not_set(nothing):
+    # `topology:` whose keys have all been commented out
+    service = {"name": "tiny-qwen3", "model": MODEL}
+    assert read(modelyard_services=[{**service, **nothing}])["services"] == read(modelyard_services=[service])["services"]
+
+
+def test_an_option_of_the_engine_with_nothing_behind_it_reaches_the_plan():
+    # There it means: leave this option out, also where the project would set it.
+    service = {"name": "tiny-qwen3", "model": MODEL, "engine": {"shutdown_timeout": None}}
+    assert read(modelyard_services=[service])["services"][0]["engine"] == {"shutdown_timeout": None}
+
+
+def test_an_unknown_key_with_nothing_behind_it_is_refused_all_the_same():
+    result = read({"show": False}, modelyard_services=[{"name": "tiny-qwen3", "model": MODEL, "toplogy": None}])
+    assert [(item["id"], item["where"]) for item in result["findings"]] == [
+        ("IN-KEY-UNKNOWN", "modelyard_services[tiny-qwen3].toplogy")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -135,6 +158,161 @@ def test_a_key_is_known_to_the_plan_only_as_a_fact_and_never_by_its_text():
     assert SECRET not in json.dumps([result, plan])
 
 
+def test_expected_cards_have_their_defaults_and_types():
+    assert read()["cards_expected"] == {"count": None, "name": ""}
+    assert read(modelyard_cards_expected={"count": "8"})["cards_expected"] == {"count": 8, "name": ""}
+
+
+@pytest.mark.parametrize("value", [{"count": "eight"}, {"cuont": 8}, "8 x RTX 4090", [8], 8], ids=str)
+def test_expected_cards_of_another_shape_are_refused(value):
+    assert read(modelyard_cards_expected=value)["failed"] is True
+
+
+PLAN = yaml.safe_load((worlds.ROOT / "roles/plan/meta/argument_specs.yml").read_text(encoding="utf-8"))
+LANGUAGE = sorted(set(PLAN["argument_specs"]["main"]["options"]) - {"modelyard_home"})
+
+
+@pytest.mark.parametrize("name", LANGUAGE)
+def test_a_variable_with_nothing_behind_it_is_one_that_is_not_set(name):
+    # `modelyard_checks:` whose entries have all been commented out
+    assert {**read(**{name: None}), "run": ""} == {**read(), "run": ""}
+
+
+# -- inputs of the other roles ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("acceptance_steps", {"health": True}, "cannot be converted to a list"),
+        ("acceptance_steps", None, "cannot be converted to a list"),
+        ("card_test_enabled", "perhaps", "is not a valid boolean"),
+        ("card_test_deadline_s", "long", "cannot be converted to an int"),
+        ("service_stop_margin_s", None, "cannot be converted to an int"),
+        ("teardown_grace_s", 1.5, "cannot be converted to an int"),
+        ("acceptance_always", {}, "cannot be converted to a bool"),
+    ],
+)
+def test_an_input_of_a_role_of_another_type_is_refused(name, value, words):
+    result = read({"show": False}, **TINY, **{name: value})
+    assert [(item["id"], item["where"], item["do"]) for item in result["findings"]] == [
+        ("IN-VALUE", name, "correct it in the inventory")
+    ]
+    assert f"argument '{name}'" in result["findings"][0]["what"]
+    assert words in result["findings"][0]["what"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("card_test_deadline_s", "240"),  # as -e hands it over
+        ("card_test_enabled", "false"),
+        ("runtime_index_url", None),
+        ("preflight_json", ""),
+        ("acceptance_steps", ["health", "schema"]),
+    ],
+)
+def test_an_input_of_a_role_that_can_be_read_as_its_type_is_none(name, value):
+    assert read(**TINY, **{name: value})["services"][0]["name"] == "tiny-qwen3"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("card_test_deadline_s", "{{ ansible_facts['distribution_major_version'] }}"),
+        ("acceptance_steps", ["{{ of_another_play }}"]),
+    ],
+)
+def test_an_input_of_a_role_that_is_made_of_what_is_not_known_yet_is_not_judged(name, value):
+    trusted = {name: [trust_as_template(v) for v in value] if isinstance(value, list) else trust_as_template(value)}
+    assert read(**TINY, **trusted).get("failed") is not True
+    known = {"of_another_play": "health", "ansible_facts": {"distribution_major_version": "long"}}
+    refused = read({"show": False}, **TINY, **trusted, **known).get("findings", [])
+    assert [item["where"] for item in refused] == (["card_test_deadline_s"] if name == "card_test_deadline_s" else [])
+
+
+def test_everything_wrong_with_the_inputs_of_all_roles_comes_at_once_with_the_rest():
+    wrong = {"card_test_enabled": "perhaps", "teardown_grace_s": "long", "teardown_servcie": "x", "modelyard_restart": "perhaps"}
+    assert sorted((item["id"], item["where"]) for item in read({"show": False}, **wrong)["findings"]) == [
+        ("IN-VALUE", "card_test_enabled"),
+        ("IN-VALUE", "inventory"),
+        ("IN-VALUE", "teardown_grace_s"),
+        ("IN-VARIABLE-UNKNOWN", "teardown_servcie"),
+    ]
+
+
+def test_variables_of_ones_own_that_begin_like_a_role_are_not_looked_at():
+    assert read(**TINY, survey_of_last_year=["anything"], service_contact={"a": 1}).get("failed") is not True
+
+
+# -- switches ---------------------------------------------------------------------------------------------------------
+
+
+def test_switches_of_checks_reach_the_plan():
+    assert read()["checks"] == {}
+    assert read(modelyard_checks={"PF-ZOMBIE": False, "PF-SHM": "note"})["checks"] == {"PF-ZOMBIE": "off", "PF-SHM": "note"}
+    plan = planner.plan(read(modelyard_checks={"PF-SHM": "off"}, **TINY), worlds.survey(host={"shm_free_mib": 1}))
+    assert (plan["findings"], plan["switched_off"], plan["changes"]) == ([], ["PF-SHM"], ["tiny-qwen3"])
+
+
+@pytest.mark.parametrize(
+    "checks", [{"PF-ZOMBY": "off"}, {"PF-SHM": "quiet"}, {"PF-LOCK-HELD": "off"}, "PF-SHM", ["PF-SHM"]], ids=str
+)
+def test_a_switch_that_switches_nothing_is_refused(checks):
+    assert read(modelyard_checks=checks)["failed"] is True
+
+
+def test_findings_are_kept_for_the_report_and_shown_at_once_unless_the_report_does(capfd):
+    wrong = {"modelyard_hom": "/x", "modelyard_checks": {"PF-ZOMBY": "off"}}
+    shown = read(**wrong)
+    assert "IN-VARIABLE-UNKNOWN" in capfd.readouterr().out
+    quiet = read({"show": False}, **wrong)
+    assert capfd.readouterr().out == ""
+    assert quiet["findings"] == shown["findings"]
+    assert [(item["id"], item["where"]) for item in quiet["findings"]] == [
+        ("IN-VARIABLE-UNKNOWN", "modelyard_hom"),
+        ("IN-KEY-UNKNOWN", "modelyard_checks.PF-ZOMBY"),
+    ]
+    assert quiet["msg"].startswith("The inventory of box was refused: IN-VARIABLE-UNKNOWN, IN-KEY-UNKNOWN.")
+
+
+def test_show_may_come_as_text_and_is_handed_on_as_what_it_means(capfd):
+    read({"show": "false"}, modelyard_hom="/x")
+    assert capfd.readouterr().out == ""
+    assert (read({"show": "false"})["show"], read({"show": "yes"})["show"], read()["show"]) == (False, True, True)
+
+
+def test_one_folder_of_tools_may_come_as_text():
+    # `-e modelyard_tool_path=/opt/hyhal/bin` must not become a folder for each letter.
+    assert read(modelyard_tool_path="/opt/hyhal/bin")["tool_path"] == ["/opt/hyhal/bin"]
+    assert (read()["tool_path"], read()["sysroot"]) == ([], "/")
+
+
+def test_a_home_below_the_users_own_is_asked_on_the_host_and_a_silent_host_is_left_to_the_survey():
+    variables = {"inventory_hostname": "box", "modelyard_home": "~/modelyard/", **TINY}
+    action = acted(intent, {"roles": ROLES}, variables)
+    action._remote_expand_user = lambda path: path.replace("~", "/home/ops")
+    assert action.run(None, variables)["home"] == "/home/ops/modelyard"
+
+    def refuse(path):
+        raise AnsibleConnectionFailure("no route to host")
+
+    action._remote_expand_user = refuse
+    result = action.run(None, variables)
+    assert result.get("failed") is not True
+    assert result["home"] == "~/modelyard"
+
+
+@pytest.mark.parametrize("backend", ["nvidia", "hygon", "amd"])
+def test_a_service_on_cards_can_be_wanted(backend):
+    service = {"name": "qwen3-14b-32k", "model": MODEL, "backend": backend, "runtime_path": "/opt/vllm"}
+    assert read(modelyard_services=[service])["services"][0]["backend"] == backend
+
+
+def test_a_kind_of_card_that_is_not_known_is_refused():
+    assert read(modelyard_services=[{"name": "tiny-qwen3", "model": MODEL, "backend": "gpu"}])["failed"] is True
+
+
 # -- refused before anything starts, by the inventory's check or by the planner ---------------------------------------
 
 
@@ -154,6 +332,11 @@ def test_a_usual_service_is_not_refused():
 @pytest.mark.parametrize("name", ["MY-VAR", "2ND", "A;id", ""])
 def test_an_environment_name_that_no_shell_can_set_is_refused(name):
     assert planned(environment={name: "1"}) is None
+
+
+def test_a_variable_of_the_engine_with_nothing_behind_it_is_not_set_to_a_word():
+    service = planned(environment={"VLLM_LOGGING_LEVEL": None})
+    assert service is None or service["instances"][0]["environment"].get("VLLM_LOGGING_LEVEL", "") == ""
 
 
 @pytest.mark.parametrize(

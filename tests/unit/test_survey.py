@@ -13,12 +13,12 @@ import threading
 
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
-from ansible_collections.modelyard.core.plugins.module_utils.survey import host
+from ansible_collections.modelyard.core.plugins.module_utils.survey import host, models, runtimes, services
 from unit import worlds
 
 
 def test_the_machine_is_described_in_the_units_that_the_planner_uses():
-    seen = host.machine()
+    seen = host.about({"free_mib": 5})
     assert set(seen) == set(worlds.survey()["host"])
     assert seen["cores"] == sorted(os.sched_getaffinity(0))
     assert seen["user"] == getpass.getuser()
@@ -27,7 +27,8 @@ def test_the_machine_is_described_in_the_units_that_the_planner_uses():
 
 
 def test_a_survey_has_the_shape_that_the_planner_is_tested_with(tmp_path):
-    seen = host.look(str(tmp_path), [str(tmp_path / "runtime")], [str(tmp_path / "model")], [1], "")
+    wanted = host.Request(str(tmp_path), runtimes=[str(tmp_path / "runtime")], models=[str(tmp_path / "model")], ports=[1])
+    seen = host.look(wanted)
     assert set(seen) == set(worlds.survey())
     assert set(seen["models"][str(tmp_path / "model")]) == set(worlds.listing())
     assert set(seen["python"]) == {"path", "version", "short"}
@@ -49,7 +50,7 @@ def test_a_model_folder_is_listed_with_sizes_shards_and_config(tmp_path):
     (tmp_path / ".cache/part.incomplete").write_bytes(b"x")
     (tmp_path / "link.json").symlink_to(tmp_path / "config.json")
     (tmp_path / "broken").symlink_to(tmp_path / "nowhere")
-    listing = host.model_listing(str(tmp_path))
+    listing = models.model_listing(str(tmp_path))
     assert listing["files"] == {
         "a.safetensors": 10,
         "config.json": 33,
@@ -65,13 +66,13 @@ def test_a_model_folder_is_listed_with_sizes_shards_and_config(tmp_path):
 @pytest.mark.parametrize("config", ["", "{", "[]"])
 def test_a_config_that_cannot_be_read_is_empty_and_breaks_nothing(tmp_path, config):
     (tmp_path / "config.json").write_text(config)
-    assert host.model_listing(str(tmp_path))["config"] == {}
+    assert models.model_listing(str(tmp_path))["config"] == {}
 
 
 def test_a_model_that_is_not_there_or_no_folder_does_not_exist(tmp_path):
     (tmp_path / "file").write_text("x")
     for name in ("absent", "file", "file/below"):
-        listing = host.model_listing(str(tmp_path / name))
+        listing = models.model_listing(str(tmp_path / name))
         assert (listing["exists"], listing["files"]) == (False, {})
 
 
@@ -82,7 +83,7 @@ def as_nobody(expression):
     """The value of a Python expression about the survey, as a user without rights (ourselves when we are not root)."""
     code = (
         "import json, os, sys\n"
-        "from ansible_collections.modelyard.core.plugins.module_utils.survey import host\n"
+        "from ansible_collections.modelyard.core.plugins.module_utils.survey import host, models, runtimes\n"
         "if os.geteuid() == 0:\n    os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         f"print(json.dumps({expression}))\n"
     )
@@ -116,12 +117,12 @@ def test_a_home_in_a_folder_that_may_not_be_entered_is_explained(locked):
 
 
 def test_a_model_that_may_not_be_read_is_explained_and_breaks_nothing(locked):
-    listing = as_nobody(f"host.model_listing({str(locked / 'inside')!r})")
+    listing = as_nobody(f"models.model_listing({str(locked / 'inside')!r})")
     assert "Permission denied" in listing["problem"]
 
 
 def test_a_runtime_that_may_not_be_entered_breaks_nothing(locked):
-    seen = as_nobody(f"host.runtime({str(locked / 'inside')!r}, False)")
+    seen = as_nobody(f"runtimes.runtime({str(locked / 'inside')!r}, False)")
     assert seen["complete"] is False
 
 
@@ -139,11 +140,6 @@ def test_a_home_is_fine_when_it_is_ours_or_could_be_made(tmp_path, make, problem
     assert host.home_problem(str(home)) == problem.format(home=home)
 
 
-def test_the_nearest_folder_that_exists_is_found(tmp_path):
-    assert host.existing_parent(str(tmp_path)) == tmp_path
-    assert host.existing_parent(str(tmp_path / "a/b/c")) == tmp_path
-
-
 # -- interpreters and runtimes --------------------------------------------------------------------------------------
 
 
@@ -159,32 +155,32 @@ def program(path, text):
 )
 def test_the_interpreter_that_was_asked_for_is_asked_for_its_version(tmp_path, script, short):
     path = program(tmp_path / "python", script)
-    seen = host.python(path)
+    seen = runtimes.python(path)
     assert (seen["path"], seen["short"]) == (path, short)
     assert seen["version"] == "3.12.5" if short else seen["version"].startswith("unknown (")
 
 
 def test_an_interpreter_that_is_not_there_is_said_and_breaks_nothing(tmp_path):
-    seen = host.python(str(tmp_path / "absent"))
+    seen = runtimes.python(str(tmp_path / "absent"))
     assert seen["short"] == ""
     assert "No such file" in seen["version"]
 
 
 def test_without_a_wish_the_running_interpreter_is_taken():
-    assert host.python("")["path"] == sys.executable
+    assert runtimes.python("")["path"] == sys.executable
 
 
 def test_a_runtime_is_judged_by_what_its_own_python_says(tmp_path):
     runtime = tmp_path / "rt"
     program(runtime / "bin/python", "echo some warning; echo 0.32.0+cpu")
-    assert host.runtime(str(runtime), full=False) == {
+    assert runtimes.runtime(str(runtime), full=False) == {
         "exists": True,
         "complete": False,
         "error": "",
         "vllm": "0.32.0+cpu",
     }
     (runtime / "modelyard.json").write_text("{}")
-    assert host.runtime(str(runtime), full=False)["complete"] is True
+    assert runtimes.runtime(str(runtime), full=False)["complete"] is True
 
 
 def test_a_runtime_that_cannot_import_says_its_last_line(tmp_path):
@@ -193,7 +189,7 @@ def test_a_runtime_that_cannot_import_says_its_last_line(tmp_path):
         runtime / "bin/python",
         'echo "Traceback" >&2; echo "ModuleNotFoundError: No module named vllm" >&2; exit 1',
     )
-    seen = host.runtime(str(runtime), full=True)
+    seen = runtimes.runtime(str(runtime), full=True)
     assert (seen["vllm"], seen["error"]) == ("", "ModuleNotFoundError: No module named vllm")
 
 
@@ -202,13 +198,13 @@ def test_a_runtimes_check_does_not_take_the_callers_environment(tmp_path, monkey
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     runtime = tmp_path / "rt"
     program(runtime / "bin/python", 'echo "[$PYTHONPATH$https_proxy]"')
-    assert host.runtime(str(runtime), full=False)["vllm"] == "[]"
+    assert runtimes.runtime(str(runtime), full=False)["vllm"] == "[]"
 
 
 @pytest.mark.parametrize("folder", ["absent", "empty"])
 def test_a_folder_without_a_python_is_no_runtime(tmp_path, folder):
     (tmp_path / "empty").mkdir()
-    seen = host.runtime(str(tmp_path / folder), full=False)
+    seen = runtimes.runtime(str(tmp_path / folder), full=False)
     assert (seen["exists"], seen["complete"], seen["vllm"]) == (folder == "empty", False, "")
     assert bool(seen["error"]) is (folder == "empty")
 
@@ -216,20 +212,24 @@ def test_a_folder_without_a_python_is_no_runtime(tmp_path, folder):
 # -- ports ----------------------------------------------------------------------------------------------------------
 
 
+def ports(wanted, ours):
+    return services.ports(wanted, ours, services.listeners(proc.handles(proc.processes())))
+
+
 def test_a_port_that_somebody_listens_on_is_named_with_pid_user_and_command():
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
         port = listening.getsockname()[1]
-        seen = host.ports([port], {}, proc.processes())
-        ours = host.ports([port], {"tiny": {"pids": [os.getpid()]}}, proc.processes())
-        others = host.ports([port + 1 if port < 65535 else port - 1], {}, {})
+        seen = ports([port], {})
+        ours = ports([port], {"tiny": {"pids": [os.getpid()]}})
+        others = ports([port + 1 if port < 65535 else port - 1], {})
     assert seen == {
         str(port): {"service": "", "pid": os.getpid(), "user": getpass.getuser(), "command": proc.command(os.getpid())}
     }
     assert ours[str(port)]["service"] == "tiny"
     assert str(port) not in others
-    assert host.ports([port], {}, proc.processes()) == {}
+    assert ports([port], {}) == {}
 
 
 def test_a_listener_that_may_not_be_looked_into_has_no_pid_but_a_user():
@@ -237,7 +237,8 @@ def test_a_listener_that_may_not_be_looked_into_has_no_pid_but_a_user():
         listening.bind(("127.0.0.1", 0))
         listening.listen()
         port = listening.getsockname()[1]
-        assert host.ports([port], {}, {}) == {
+        unseen = services.listeners(proc.Handles({}, {os.getpid()}))
+        assert services.ports([port], {}, unseen) == {
             str(port): {"service": "", "pid": None, "user": getpass.getuser(), "command": ""},
         }
 
@@ -250,7 +251,7 @@ def test_an_acceptance_is_bound_to_living_processes_and_their_parameters():
         {"index": 0, "alive": True, "leader": {"pid": 1, "start": 2}, "digest": "a", "port": 8000},
         {"index": 1, "alive": False, "leader": {"pid": 3, "start": 4}, "digest": "a", "port": 8001},
     ]
-    assert host.accepted_for(instances) == [{"index": 0, "leader": {"pid": 1, "start": 2}, "digest": "a"}]
+    assert services.accepted_for(instances) == [{"index": 0, "leader": {"pid": 1, "start": 2}, "digest": "a"}]
 
 
 class Healthy(http.server.BaseHTTPRequestHandler):
@@ -285,7 +286,7 @@ def test_a_service_is_seen_from_its_folder_and_the_process_table(tmp_path, healt
     me = proc.read(os.getpid())
     started(tmp_path, 0, healthy_port, me.pid, me.start)
     started(tmp_path, 1, healthy_port, me.pid, me.start - 1)  # its pid belongs to another process now
-    seen = host.service(str(tmp_path), "tiny", proc.processes())
+    seen = services.service(str(tmp_path), "tiny", proc.processes())
     assert [(i["index"], i["alive"], i["ready"]) for i in seen["instances"]] == [(0, True, True), (1, False, False)]
     assert seen["accepted"] is False
     assert seen["leftovers"] == []
@@ -300,7 +301,7 @@ def test_an_accepted_service_stays_accepted(tmp_path, healthy_port, earlier):
         started(tmp_path, 1, healthy_port, me.pid, me.start - 1)
     accepted = [{"index": 0, "leader": {"pid": me.pid, "start": me.start}, "digest": "d0"}]
     layout.write_json(tmp_path / "services/tiny/accepted.json", {"instances": accepted})
-    assert host.service(str(tmp_path), "tiny", proc.processes())["accepted"] is True
+    assert services.service(str(tmp_path), "tiny", proc.processes())["accepted"] is True
 
 
 def test_an_acceptance_of_other_processes_counts_nothing(tmp_path, healthy_port):
@@ -308,18 +309,18 @@ def test_an_acceptance_of_other_processes_counts_nothing(tmp_path, healthy_port)
     started(tmp_path, 0, healthy_port, me.pid, me.start)
     accepted = [{"index": 0, "leader": {"pid": me.pid, "start": me.start - 1}, "digest": "d0"}]
     layout.write_json(tmp_path / "services/tiny/accepted.json", {"instances": accepted})
-    assert host.service(str(tmp_path), "tiny", proc.processes())["accepted"] is False
+    assert services.service(str(tmp_path), "tiny", proc.processes())["accepted"] is False
 
 
 def test_the_state_digest_changes_with_every_start_and_end(tmp_path):
-    digests = [host.state_digest(str(tmp_path))]
+    digests = [services.state_digest(str(tmp_path))]
     started(tmp_path, 0, 8000, 10, 100)
-    digests.append(host.state_digest(str(tmp_path)))
+    digests.append(services.state_digest(str(tmp_path)))
     file = layout.instance_dir(str(tmp_path), "tiny", 0) / "run/state.json"
     state = layout.read_json(file)
     layout.write_json(file, {**state, "keeper": {"pid": 10, "start": 101}})
-    digests.append(host.state_digest(str(tmp_path)))
+    digests.append(services.state_digest(str(tmp_path)))
     layout.write_json(file, {**state, "keeper": {"pid": 10, "start": 101}, "ended": {"code": 0}})
-    digests.append(host.state_digest(str(tmp_path)))
+    digests.append(services.state_digest(str(tmp_path)))
     assert len(set(digests)) == 4
-    assert host.state_digest(str(tmp_path)) == digests[-1]
+    assert services.state_digest(str(tmp_path)) == digests[-1]

@@ -38,19 +38,160 @@ def test_a_model_that_is_not_there_is_missing_or_to_be_made(recipe, words):
     assert f"  model   /srv/models/tiny-qwen3 ({words})" in text.plan(plan).splitlines()
 
 
-def test_a_refused_plan_shows_every_finding_in_three_lines():
+def test_a_refused_plan_says_so_and_leaves_the_findings_to_the_report():
     plan = planner.plan(worlds.intent(worlds.service(engine={"qqq": 1})), worlds.survey(host={"shm_free_mib": 1}))
-    shown = text.plan(plan)
-    assert "  tiny-qwen3  refused" in shown
-    assert shown.splitlines()[-7:] == [
-        "Findings: 2 refuse, 0 warn, 0 note",
-        "  refuse  PL-ENGINE-KEY-UNKNOWN  modelyard_services[tiny-qwen3].engine.qqq",
-        "      vLLM 0.32.0 has no option qqq",
-        "      -> write engine keys as vLLM names its options, with underscores",
-        "  refuse  PF-SHM  box:/dev/shm",
-        "      1 MiB are free, the engine's processes need at least 128 MiB to talk to each other",
-        "      -> remove stale segments that nobody holds, or mount /dev/shm larger",
+    assert "  tiny-qwen3  refused" in text.plan(plan)
+    assert "PF-SHM" not in text.plan(plan)
+
+
+def test_each_finding_has_three_lines_and_refusals_stand_first():
+    found = [findings.finding(id, "here", "this", "that") for id in ("PF-ZOMBIE", "PF-SHM-STALE", "PF-SHM")]
+    assert text.findings(found) == [
+        *("  refuse  PF-SHM  here", "      this", "      -> that"),
+        *("  warn  PF-SHM-STALE  here", "      this", "      -> that"),
+        *("  note  PF-ZOMBIE  here", "      this", "      -> that"),
     ]
+    assert text.findings([]) == []
+
+
+def test_the_cards_of_a_host_are_a_table_with_their_users():
+    survey = worlds.nvidia(
+        worlds.card(0, processes=[{"pid": 4711, "name": "python", "memory_mib": 9000}], memory_used_mib=9004),
+        worlds.card(1, name="", bus_id="", memory_used_mib=None, index=None, health="lost"),
+        processes={"4711": worlds.process(4711)},
+    )
+    plan = planner.plan({**worlds.intent(), "services": []}, survey)
+    assert text.plan(plan).splitlines() == [
+        "Plan for box",
+        "  no services: modelyard_services is empty for this host",
+        "  card  name                     bus           memory             health  used by",
+        "  0     NVIDIA GeForce RTX 4090  0000:01:00.0  9004 of 49140 MiB  ok      pid 4711 of user eve (python train.py)",
+        "  ?     ?                        ?             unknown            lost    -",
+    ]
+
+
+def test_cards_stand_between_runtimes_and_models_of_a_plan():
+    plan = planner.plan(worlds.intent(worlds.gpu_service()), worlds.nvidia())
+    assert text.plan(plan).splitlines() == [
+        "Plan for box",
+        "  service        action  instance  cards  port  engine             memory",
+        "  qwen3-14b-32k  start   0         0 | 1  8000  vLLM 0.32.0, TP=2  ~8000 MiB",
+        "  runtime /opt/vllm (there)",
+        "  card  name                     bus           memory          health  used by",
+        "  0     NVIDIA GeForce RTX 4090  0000:01:00.0  4 of 49140 MiB  ok      -",
+        "  1     NVIDIA GeForce RTX 4090  0000:02:00.0  4 of 49140 MiB  ok      -",
+        "  model   /srv/models/tiny-qwen3 (there)",
+    ]
+
+
+def test_the_graphics_unit_of_a_processor_is_no_row_of_the_table_of_cards():
+    shown = text.plan(planner.plan({**worlds.intent(), "services": []}, worlds.with_graphics(worlds.survey())))
+    assert shown.splitlines() == ["Plan for box", "  no services: modelyard_services is empty for this host"]
+
+
+@pytest.mark.parametrize(
+    ("names", "summary"),
+    [
+        ([], ""),
+        (["K100_AI"] * 8, "8 x K100_AI"),
+        (["RTX 4090", "Tesla T4", "RTX 4090"], "2 x RTX 4090, 1 x Tesla T4"),
+        (["", "K100_AI"], "1 x unknown, 1 x K100_AI"),
+    ],
+)
+def test_cards_are_counted_by_name(names, summary):
+    assert text.card_summary([{"name": name} for name in names]) == summary
+
+
+# -- the report on all hosts ------------------------------------------------------------------------------------------
+
+
+def host(*found, cards="", services=(), switched_off=()):
+    return {"cards": cards, "services": list(services), "findings": list(found), "switched_off": list(switched_off)}
+
+
+def test_the_report_has_a_row_for_each_host_and_every_finding_once():
+    hosts = {
+        "server1": host(
+            findings.finding("PF-SHM", "server1:/dev/shm", "1 MiB are free", "mount it larger"),
+            findings.finding("PF-ZOMBIE", "server1:processes", "ended: 9 sh", "nothing"),
+            cards="2 x RTX 4090",
+            services=["a (refused)", "b (keep)"],
+        ),
+        "server22": host(
+            findings.finding("PF-SHM-STALE", "server22:/dev/shm", "2 segments", "remove them"),
+            findings.finding("IN-VALUE", "modelyard_services[a].listen.base_port", "there is no port 0", "choose another"),
+        ),
+        "server3": host(services=["c (start)"]),
+    }
+    assert text.report(hosts).splitlines() == [
+        "Findings of 3 host(s): 2 refuse, 1 warn, 1 note",
+        "  host      cards         services               refuse  warn  note  verdict",
+        "  server1   2 x RTX 4090  a (refused), b (keep)  1       -     1     refused",
+        "  server22  -             -                      1       1     -     refused",
+        "  server3   -             c (start)              -       -     -     ready",
+        "  refuse  PF-SHM  server1:/dev/shm",
+        "      1 MiB are free",
+        "      -> mount it larger",
+        "  refuse  IN-VALUE  server22 modelyard_services[a].listen.base_port",
+        "      there is no port 0",
+        "      -> choose another",
+        "  warn  PF-SHM-STALE  server22:/dev/shm",
+        "      2 segments",
+        "      -> remove them",
+        "  note  PF-ZOMBIE  server1:processes",
+        "      ended: 9 sh",
+        "      -> nothing",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("count", "where"),
+    [
+        (1, "s1:/dev/shm"),
+        (3, "s1:/dev/shm, s2:/dev/shm, s3:/dev/shm"),
+        (5, "s1:/dev/shm, s2:/dev/shm, s3:/dev/shm and 2 more"),
+        (100, "s1:/dev/shm, s2:/dev/shm, s3:/dev/shm and 97 more"),
+    ],
+)
+def test_the_same_finding_of_many_hosts_is_shown_once_with_three_places(count, where):
+    hosts = {
+        f"s{number}": host(findings.finding("PF-SHM", f"s{number}:/dev/shm", "it is full", "mount it larger"))
+        for number in range(1, count + 1)
+    }
+    lines = text.report(hosts).splitlines()
+    assert lines[0] == f"Findings of {count} host(s): {count} refuse, 0 warn, 0 note"
+    assert lines[2 + count :] == [f"  refuse  PF-SHM  {where}", "      it is full", "      -> mount it larger"]
+
+
+def test_findings_that_say_something_else_or_weigh_otherwise_stay_apart():
+    one = findings.finding("PF-SHM", "a:/dev/shm", "it is full", "mount it larger")
+    hosts = {"a": host(one), "b": host({**one, "where": "b:/dev/shm", "severity": "note"}), "c": host({**one, "what": "other"})}
+    assert [line for line in text.report(hosts).splitlines() if "PF-SHM" in line] == [
+        "  refuse  PF-SHM  a:/dev/shm",
+        "  refuse  PF-SHM  c a:/dev/shm",
+        "  note  PF-SHM  b:/dev/shm",
+    ]
+
+
+@pytest.mark.parametrize("name", ["m", "model", "modelyard_services"])
+def test_a_place_in_the_inventory_has_the_name_of_its_host_whatever_that_is(name):
+    shown = text.report({name: host(findings.finding("IN-VALUE", "modelyard_services[a].cards", "what", "do"))})
+    assert f"  refuse  IN-VALUE  {name} modelyard_services[a].cards" in shown.splitlines()
+
+
+def test_a_finding_about_the_host_itself_has_its_name_once():
+    shown = text.report({"a": host(findings.finding("PF-UNREACHABLE", "a", "no answer", "look"))})
+    assert "  refuse  PF-UNREACHABLE  a" in shown.splitlines()
+
+
+def test_what_was_found_but_is_switched_off_stands_at_the_end_each_id_once():
+    hosts = {"a": host(switched_off=["PF-ZOMBIE", "PF-HOLDER"]), "b": host(switched_off=["PF-HOLDER"])}
+    assert text.report(hosts).splitlines()[-1] == ("  Found as well, but switched off by modelyard_checks: PF-HOLDER, PF-ZOMBIE")
+    assert "switched off" not in text.report({"a": host()})
+
+
+def test_a_report_on_no_host_is_a_heading():
+    assert text.report({}).splitlines()[0] == "Findings of 0 host(s): 0 refuse, 0 warn, 0 note"
 
 
 def test_differences_stand_under_the_plan():

@@ -6,6 +6,8 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.modelyard.core.plugins.module_utils.plan import planner
+
 ROOT = Path(__file__).resolve().parents[2]
 PLUGINS = ROOT / "collections/ansible_collections/modelyard/core/plugins"
 MODEL = "/srv/models/tiny-qwen3"
@@ -51,6 +53,11 @@ def intent(*services: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "runtimes_dir": "/opt/modelyard/runtimes",
         "python": "",
         "restart": False,
+        "cards_expected": {"count": None, "name": ""},
+        "checks": {},
+        "tool_path": [],
+        "sysroot": "/",
+        "show": True,
         "run": "control 4711 1",
         "services": list(services) or [service()],
     }
@@ -84,18 +91,44 @@ def survey(**changes: Any) -> dict[str, Any]:
             "uid": 1000,
             "kernel": "6.1.0",
             "machine": "x86_64",
+            "boot_id": "0e7c5296",
             "cores": [0, 1, 2, 3],
             "memory_total_mib": 64000,
             "memory_available_mib": 48000,
             "shm_free_mib": 32000,
         },
         "python": {"path": "/usr/bin/python3", "version": "3.11.7", "short": "3.11"},
+        "pythons": {"/usr/bin/python3.11": "3.11"},
         "home_problem": "",
         "home_shared_with": "",
         "disk_path": "/opt/modelyard",
         "disk_free_mib": 100000,
-        "card_kind": "CPU core",
-        "cards": [{"index": 0}, {"index": 1}, {"index": 2}, {"index": 3}],
+        "cards": {"cpu": [{"index": 0}, {"index": 1}, {"index": 2}, {"index": 3}]},
+        "accelerators": {},
+        "processes": {},
+        "zombies": [],
+        "stuck": [],
+        "shm": {"total_mib": 32100, "free_mib": 32000, "segments": []},
+        "sessions": [],
+        "units": [],
+        "listeners": [],
+        "environment": {"proxies": [], "visibility": []},
+        "limits": {
+            "nofile": [1024, 524288],
+            "nproc": [250000, 250000],
+            "memlock": [65536, 65536],
+            "core": [0, -1],
+            "pids_max": None,
+            "pids_current": None,
+            "cgroup_memory_max_mib": None,
+        },
+        "disks": [],
+        "numa": [{"node": 0, "cores": [0, 1, 2, 3], "memory_mib": 64000}],
+        "platform": {"container": "", "virtual": "", "wsl": False, "pid1": "systemd", "pid1_reaps": True},
+        "kernel_log": {"readable": True, "why": "", "events": [], "lines": []},
+        "not_readable": [],
+        "raw": [],
+        "baseline": {},
         "lock": None,
         "runtimes": {RUNTIME: {"exists": True, "complete": False, "error": "", "vllm": "0.32.0"}},
         "models": {MODEL: listing()},
@@ -104,6 +137,166 @@ def survey(**changes: Any) -> dict[str, Any]:
         "digest": "{}",
     }
     return merged(base, changes)
+
+
+def card(index: int, /, **changes: Any) -> dict[str, Any]:
+    """An idle RTX 4090 with 48 GB, whose minor number is its index."""
+    base = {
+        "index": index,
+        "uuid": f"GPU-{index:08d}-aaaa-bbbb-cccc-dddddddddddd",
+        "name": "NVIDIA GeForce RTX 4090",
+        "bus_id": f"0000:{index + 1:02x}:00.0",
+        "minor": index,
+        "memory_total_mib": 49140,
+        "memory_used_mib": 4,
+        "utilization_pct": 0.0,
+        "health": "ok",
+        "compute_mode": "Default",
+        "mig": False,
+        "numa_node": 0,
+        "driver_version": "580.95.05",
+        "device_files": [device_file(f"/dev/nvidia{index}")],
+        "processes": [],
+        "holders": [],
+    }
+    return merged(base, changes)
+
+
+def noted(index: int, bus_id: str, **changes: Any) -> dict[str, Any]:
+    """What a deploy has written down of a card in cards.json."""
+    return {"memory_mib": 4, "index": index, "bus_id": bus_id, "backend": "nvidia", **changes}
+
+
+def device_file(path: str, **changes: Any) -> dict[str, Any]:
+    """A device file that this user may open."""
+    return merged({"path": path, "state": "ok", "owner": "root", "group": "root", "mode": "0666"}, changes)
+
+
+def process(pid: int, **changes: Any) -> dict[str, Any]:
+    """A living process of somebody else."""
+    base = {
+        "pid": pid,
+        "start": 5000 + pid,
+        "ppid": 1,
+        "user": "eve",
+        "uid": 1001,
+        "state": "S",
+        "comm": "python",
+        "command": "python train.py",
+        "threads": [{"tid": pid, "state": "S", "comm": "python"}],
+        "thread_count": 1,
+        "cgroup": "/user.slice",
+        "unit": "",
+        "container": "",
+        "marker": "",
+        "cwd": "/home/eve",
+        "devices": [],
+        "stack": None,
+        "other_namespace": False,
+    }
+    return merged(base, changes)
+
+
+def nvidia(*cards: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """A survey of a host with NVIDIA cards: `cards`, or two idle ones; the rest as `survey`."""
+    found = list(cards) or [card(0), card(1)]
+    seen = {
+        "tool": {"path": "/usr/bin/nvidia-smi", "state": "ok", "seconds": 0.3, "said": ""},
+        "driver": {"loaded": "580.95.05", "on_disk": "580.95.05", "library": "580.95.05", "flavour": "open"},
+        "on_bus": [
+            {"bus_id": c["bus_id"], "vendor": "10de", "device": "2684", "class": "0300", "numa_node": 0, "driver": "nvidia"}
+            for c in found
+        ],
+        "errors": [],
+        "process_list": "none",
+        "shared_files": [device_file("/dev/nvidiactl"), device_file("/dev/nvidia-uvm")],
+        "shared_holders": [],
+        "unplaced_processes": [],
+    }
+    host = survey(cards={"nvidia": found}, accelerators={"nvidia": seen})
+    return merged(host, changes)
+
+
+def gpu_service(**changes: Any) -> dict[str, Any]:
+    """A service over two NVIDIA cards, from an environment that is there."""
+    return service(**{"name": "qwen3-14b-32k", "backend": "nvidia", **changes})
+
+
+def dcu(index: int, /, **changes: Any) -> dict[str, Any]:
+    """An idle K100_AI; card0 of /dev/dri is the display of the board, as is common."""
+    base = {
+        "uuid": f"0x{index:016x}",
+        "name": "K100_AI",
+        "bus_id": f"0000:{index * 0x10 + 0x0F:02x}:00.0",
+        "minor": index + 1,
+        "memory_total_mib": 65520,
+        "memory_used_mib": 2,
+        "compute_mode": "",
+        "driver_version": "6.2.26-V1.5.0",
+        "device_files": [
+            device_file(f"/dev/dri/card{index + 1}", group="video", mode="0660"),
+            device_file(f"/dev/dri/renderD{index + 128}", group="render", mode="0660"),
+        ],
+    }
+    return card(index, **{**base, **changes})
+
+
+def hygon(*cards: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """A survey of a host with Hygon DCUs: `cards`, or eight idle ones; the rest as `survey`."""
+    found = list(cards) or [dcu(index) for index in range(8)]
+    seen = {
+        "tool": {"path": "/opt/hyhal/bin/hy-smi", "state": "ok", "seconds": 0.9, "said": ""},
+        "driver": {"loaded": "6.2.26-V1.5.0", "on_disk": "6.2.26-V1.5.0", "library": "", "flavour": ""},
+        "on_bus": [
+            {"bus_id": c["bus_id"], "vendor": "1d94", "device": "6210", "class": "0b40", "numa_node": 0, "driver": "hydcu"}
+            for c in found
+        ],
+        "errors": [],
+        "process_list": "none",
+        "shared_files": [
+            device_file("/dev/kfd", group="render", mode="0660"),
+            device_file("/dev/mkfd", group="render", mode="0660"),
+        ],
+        "shared_holders": [],
+        "unplaced_processes": [],
+    }
+    return merged(survey(cards={"hygon": found}, accelerators={"hygon": seen}), changes)
+
+
+def with_dcus(seen: dict[str, Any]) -> dict[str, Any]:
+    """The host `seen` with eight idle DCUs beside its other cards."""
+    other = hygon()
+    return merged(seen, {key: {"hygon": other[key]["hygon"]} for key in ("cards", "accelerators")})
+
+
+def with_graphics(seen: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """The host `seen` with the graphics unit of an AMD processor beside its cards, and no rocm-smi; `changes` to that unit."""
+    unit = {"vendor": "1002", "class": "0300", "bus_id": "0000:c5:00.0", "device": "164e", "numa_node": 0, "driver": "amdgpu"}
+    drawn = card(0, index=None, uuid="", name="", bus_id=unit["bus_id"], health="unknown", memory_used_mib=None)
+    found = {
+        "tool": {"path": "", "state": "missing", "seconds": 0.0, "said": "there is no rocm-smi"},
+        "driver": {"loaded": "", "on_disk": "", "library": "", "flavour": ""},
+        "on_bus": [unit],
+        "errors": [],
+        "process_list": "unknown",
+        "shared_files": [device_file("/dev/kfd", state="denied", group="render", mode="0660")],
+        "shared_holders": [],
+        "unplaced_processes": [],
+    }
+    return merged(seen, {"cards": {"amd": [merged(drawn, changes)]}, "accelerators": {"amd": found}})
+
+
+def dcu_service(**changes: Any) -> dict[str, Any]:
+    """Eight instances with a DCU each, from an environment that is there."""
+    base = {"name": "minicpm-v-4.5", "backend": "hygon", "topology": {"replicas": 8, "tensor_parallel_size": 1}}
+    return service(**merged(base, changes))
+
+
+def kept(*wanted: dict[str, Any], seen: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """The survey `seen` with the services `wanted` running on it as they would be planned there."""
+    plan = planner.plan(intent(*wanted), seen)
+    assert plan["changes"] == [service["name"] for service in wanted], "the world to start from must be healthy"
+    return {**deepcopy(seen), "services": running(plan, **changes)}
 
 
 def running(plan: dict[str, Any], dead: tuple[int, ...] = (), **changes: Any) -> dict[str, Any]:

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
-from ansible_collections.modelyard.core.plugins.module_utils.plan import intent, text
-from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import count, finding, refusals
-from ansible_collections.modelyard.core.plugins.plugin_utils import control, plain
+from ansible_collections.modelyard.core.plugins.module_utils.plan import intent
+from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding, refusals
+from ansible_collections.modelyard.core.plugins.plugin_utils import control, plain, refuse
 
-display = Display()
 PREFIX = "modelyard_"
 SERVICES = "modelyard_services"
 #: Set by the playbooks themselves.
@@ -22,7 +22,10 @@ FACTS = ("modelyard_intent", "modelyard_hosts")
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
-    """`roles`: the folder of the roles; their argument_specs.yml describe the language. Register it as modelyard_intent."""
+    """`roles`: the folder of the roles; their argument_specs.yml describe the language. Register it as modelyard_intent.
+
+    `show`: print findings at once, here and in the tasks after it; without it they are only in the results, for a report.
+    """
 
     TRANSFERS_FILES = False
     _requires_connection = False
@@ -35,6 +38,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         spec = specs.pop("plan")
         others = [name for role in specs.values() for name in role]
         given = {name: plain.plain(self._templar.template(variables[name])) for name in spec if name in variables}
+        given = {name: value for name, value in given.items() if value is not None}  # a key with nothing behind it
+        show = self._task.args.get("show", True)
         findings = intent.unknown_variables(variables, [*spec, *FACTS], PREFIX)
         findings += intent.misspelt_variables(variables, others, tuple(f"{role}_" for role in specs))
         wanted, services, own = _validated(given, spec)
@@ -44,27 +49,49 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         names = [str(s.get("name")) for s in listed if isinstance(s, dict)] if isinstance(listed, list) else []
         findings += intent.unknown_services(keys, names, "modelyard_api_keys")
         findings += intent.key_findings(keys)
+        checks, own = intent.switches(wanted["modelyard_checks"] if isinstance(wanted["modelyard_checks"], dict) else {})
+        findings += own + self._role_inputs(variables, specs)
         if refusals(findings):
-            host = variables.get("inventory_hostname", "")
-            display.display("\n".join([f"\nFindings in the inventory of {host}: {count(findings)}", *text.findings(findings)]))
-            result.update(failed=True, msg=text.refusal(f"The inventory of {host}", findings))
-            return result
+            return refuse.result(result, f"The inventory of {variables.get('inventory_hostname', '')}", findings, show)
         home = self._expanded(wanted["modelyard_home"])
         result.update(
             home=home,
             runtimes_dir=self._expanded(wanted["modelyard_runtimes_dir"]) or f"{home}/runtimes",
             python=wanted["modelyard_python"],
             restart=wanted["modelyard_restart"],
+            cards_expected=wanted["modelyard_cards_expected"],
+            checks=checks,
+            tool_path=wanted["modelyard_tool_path"],
+            sysroot=wanted["modelyard_sysroot"],
+            show=boolean(show),
             run=control.run_id(),
             services=[{**s, "key_hash": _hash(s["name"], keys.get(s["name"]))} for s in services],
         )
         return result
 
+    def _role_inputs(self, variables: dict[str, Any], specs: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
+        """Wrong types of the roles' own inputs, all at once. The playbooks need no check of Ansible's for each role then.
+
+        One that is made of facts that are not there yet cannot be judged here.
+        """
+        found = []
+        for spec in specs.values():
+            for name in sorted(spec.keys() & variables.keys()):
+                try:
+                    value = plain.plain(self._templar.template(variables[name]))
+                except AnsibleError:
+                    continue
+                found += _check({name: value}, {name: spec[name]}, name)[1]
+        return found
+
     def _expanded(self, path: str) -> str:
         """`~` means the home of the user that works on the host, so it is asked there."""
         if not path.startswith("~"):
             return path.rstrip("/")
-        return str(self._remote_expand_user(path)).rstrip("/")
+        try:
+            return str(self._remote_expand_user(path)).rstrip("/")
+        except AnsibleConnectionFailure:
+            return path.rstrip("/")  # the survey reports it
 
 
 def _hash(service: str, key: Any) -> str:
@@ -86,6 +113,8 @@ def _validated(given: dict[str, Any], spec: dict[str, Any]) -> tuple[dict[str, A
     """(site-wide values, services that are sound, findings). Each service is checked by itself, so each finding has a place."""
     site = {name: entry for name, entry in spec.items() if name != SERVICES}
     wanted, findings = _check({k: v for k, v in given.items() if k != SERVICES}, site, "inventory")
+    for name, entry in site.items():
+        findings += intent.unknown_keys(given.get(name), entry, name)
     findings += intent.unusable_paths({k: wanted[k] for k in ("modelyard_home", "modelyard_runtimes_dir")}, "", tilde=True)
     listed = given.get(SERVICES) or []
     if not isinstance(listed, list) or not all(isinstance(item, dict) for item in listed):
@@ -97,7 +126,7 @@ def _validated(given: dict[str, Any], spec: dict[str, Any]) -> tuple[dict[str, A
     for number, item in enumerate(listed):
         where = f"{SERVICES}[{item.get('name', number)}]"
         unknown = intent.unknown_keys(item, {"options": spec[SERVICES]["options"]}, where)
-        service, own = _check(item, spec[SERVICES]["options"], where)
+        service, own = _check(_without_nulls(item, spec[SERVICES]["options"]), spec[SERVICES]["options"], where)
         findings += unknown + own
         if not own:
             services.append(service)
@@ -107,10 +136,22 @@ def _validated(given: dict[str, Any], spec: dict[str, Any]) -> tuple[dict[str, A
 
 def _check(value: dict[str, Any], spec: dict[str, Any], where: str) -> tuple[dict[str, Any], list[dict[str, str]]]:
     """Types, choices and required keys by Ansible's own validator; unknown keys are named elsewhere, with the nearest one."""
-    checked = ArgumentSpecValidator(_without_documentation(spec)).validate(value)
+    try:
+        checked = ArgumentSpecValidator(_without_documentation(spec)).validate(value)
+    except TypeError as exc:  # where options are wanted and something else stands
+        return _filled({}, spec), [finding("IN-VALUE", where, f"a wrong shape: {exc}", "correct it in the inventory")]
     errors = [e for e in checked.error_messages if "upported parameters" not in e]
     found = [finding("IN-VALUE", where, e, "correct it in the inventory") for e in errors]
     return _filled(checked.validated_parameters, spec), found
+
+
+def _without_nulls(value: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
+    """Without keys that have nothing behind them, in groups that the spec knows; in `engine` null means: leave it out."""
+    kept = {name: item for name, item in value.items() if item is not None}
+    for name, entry in spec.items():
+        if entry.get("options") and isinstance(kept.get(name), dict):
+            kept[name] = _without_nulls(kept[name], entry["options"])
+    return kept
 
 
 def _without_documentation(spec: dict[str, Any]) -> dict[str, Any]:

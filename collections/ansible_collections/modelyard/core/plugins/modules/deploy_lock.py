@@ -35,7 +35,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.modelyard.core.plugins.module_utils.process import lock
-from ansible_collections.modelyard.core.plugins.module_utils.survey import host
+from ansible_collections.modelyard.core.plugins.module_utils.survey import services
 
 
 def main() -> None:
@@ -70,7 +70,7 @@ def main() -> None:
             msg=f"the lock {lock.path(args['home'])} could not be taken: {exc}. Nothing was changed."
             + (" Free some space there first, for example old files in services/*/instance-*/logs." if full else "")
         )
-    if args["expect"] and host.state_digest(args["home"]) != args["expect"]:
+    if args["expect"] and services.state_digest(args["home"]) != args["expect"]:
         lock.release(args["home"], args["holder"]["run"])
         module.fail_json(
             msg="another run changed this host while this one was planning. Nothing was changed by this run; run it again."

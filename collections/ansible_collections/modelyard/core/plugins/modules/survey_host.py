@@ -17,15 +17,16 @@ options:
   services: {description: Names of the services that are wanted., type: list, elements: str, default: []}
   ports: {description: Ports that are wanted., type: list, elements: int, default: []}
   python: {description: Interpreter for new runtimes; empty for the module's own., type: str, default: ""}
+  backends: {description: What to know about each kind of card; see plan/data/backends.yml., type: dict, default: {}}
+  sysroot: {description: The kernel's files about cards are read below it. For tests., type: str, default: /}
 author: [Modelyard]
 """
 
 EXAMPLES = r"""
+# By its action plugin, which makes the arguments above from what the inventory wants.
 - name: Look at the host
   modelyard.core.survey_host:
-    home: /opt/modelyard
-    runtimes_dir: /opt/modelyard/runtimes
-    ports: [8000]
+    intent: "{{ modelyard_intent }}"
 """
 
 RETURN = r"""
@@ -34,7 +35,7 @@ survey: {description: What was seen; see module_utils/survey/host.py., type: dic
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.modelyard.core.plugins.module_utils.plan.runtime_id import runtime_id
-from ansible_collections.modelyard.core.plugins.module_utils.survey import host
+from ansible_collections.modelyard.core.plugins.module_utils.survey import host, runtimes
 
 
 def main() -> None:
@@ -49,22 +50,26 @@ def main() -> None:
             "services": {"type": "list", "elements": "str", "default": []},
             "ports": {"type": "list", "elements": "int", "default": []},
             "python": {"type": "str", "default": ""},
+            "backends": {"type": "dict", "default": {}},
+            "sysroot": {"type": "str", "default": "/"},
         },
         supports_check_mode=True,
     )
     args = module.params
-    version = host.python(args["python"])["version"]
+    version = runtimes.python(args["python"])["version"]
     wanted = [f"{args['runtimes_dir']}/{runtime_id(name, digest, version)}" for name, digest in args["locks"].items()]
-    survey = host.look(
-        args["home"],
-        wanted + args["runtimes"],
-        args["models"],
-        args["ports"],
-        args["python"],
-        args["services"],
-        args["runtimes_dir"],
+    request = host.Request(
+        home=args["home"],
+        runtimes=wanted + args["runtimes"],
+        models=args["models"],
+        ports=args["ports"],
+        python=args["python"],
+        services=args["services"],
+        runtimes_dir=args["runtimes_dir"],
+        backends=args["backends"],
+        sysroot=args["sysroot"],
     )
-    module.exit_json(changed=False, survey=survey)
+    module.exit_json(changed=False, survey=host.look(request))
 
 
 if __name__ == "__main__":

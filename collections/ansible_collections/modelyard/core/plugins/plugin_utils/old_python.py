@@ -12,7 +12,8 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan.findings impor
 
 #: Where Ansible's own discovery looks, newest first.
 DISCOVERED = (*(f"python3.{minor}" for minor in range(14, 7, -1)), "/usr/bin/python3", "python3", "/usr/libexec/platform-python")
-VERSION = "import sys; sys.stdout.write('%d.%d' % sys.version_info[:2])"
+#: The program itself and not the name it was called by, which may be a wrapper.
+VERSION = "import sys; sys.stdout.write('%s %d.%d' % ((sys.executable,) + sys.version_info[:2]))"
 
 
 def needed() -> tuple[int, int]:
@@ -21,17 +22,27 @@ def needed() -> tuple[int, int]:
     return int(major), int(minor)
 
 
+def is_open(interpreter: Any) -> bool:
+    """Does the inventory leave the choice of the interpreter open?"""
+    named = str(interpreter or "")
+    return not named or named.startswith("auto")
+
+
 def look(action: ActionBase, interpreter: Any) -> dict[str, str] | None:
     """Version by place of the Pythons that answer; None where there is no shell. `interpreter`: as in the inventory."""
-    named = str(interpreter or "")
-    places = DISCOVERED if not named or named.startswith("auto") else (named,)
+    places = DISCOVERED if is_open(interpreter) else (str(interpreter),)
     tries = " ".join(shlex.quote(place) for place in places)
-    command = f'for p in {tries}; do v=$("$p" -c {shlex.quote(VERSION)} 2>/dev/null) && echo "$p $v"; done; true'
+    command = f'for p in {tries}; do v=$("$p" -c {shlex.quote(VERSION)} 2>/dev/null) && echo "$v"; done; true'
     said = action._low_level_execute_command(command)
     if said.get("rc"):
         return None
     found = [line.rpartition(" ") for line in str(said.get("stdout", "")).splitlines()]
     return {place: version for place, _, version in found if place and version.replace(".", "").isdigit()}
+
+
+def chosen(versions: dict[str, str]) -> str:
+    """The first interpreter that is new enough; "" for none."""
+    return next((place for place, version in versions.items() if tuple(map(int, version.split("."))) >= needed()), "")
 
 
 def judge(versions: dict[str, str], wanted: tuple[int, int], where: str) -> list[dict[str, str]]:

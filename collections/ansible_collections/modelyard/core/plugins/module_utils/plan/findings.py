@@ -5,13 +5,14 @@ An id is fixed and never used for something else; each has a paragraph in docs/c
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List
+from typing import Any, Dict, Iterable, List, Mapping, Tuple
 
 REFUSE, WARN, NOTE = "refuse", "warn", "note"
 ORDER = {REFUSE: 0, WARN: 1, NOTE: 2}
 
 #: id -> severity. Inventory (IN), plan (PL), host (PF).
 CATALOGUE: Dict[str, str] = {
+    # the inventory
     "IN-VARIABLE-UNKNOWN": REFUSE,
     "IN-KEY-UNKNOWN": REFUSE,
     "IN-VALUE": REFUSE,
@@ -19,33 +20,104 @@ CATALOGUE: Dict[str, str] = {
     "IN-NAME": REFUSE,
     "IN-NAME-TWICE": REFUSE,
     "IN-PORT-TWICE": REFUSE,
+    # the plan
     "PL-ENGINE-KEY-UNKNOWN": REFUSE,
     "PL-ENGINE-KEY-REMOVED": REFUSE,
     "PL-ENGINE-KEY-OWNED": REFUSE,
     "PL-ENGINE-VALUE": REFUSE,
     "PL-RUNTIME-UNKNOWN": REFUSE,
+    "PL-RUNTIME-NONE": REFUSE,
+    "PL-BACKEND": REFUSE,
     "PL-CARDS": REFUSE,
     "PL-CARDS-SHARED": WARN,
+    # reaching the host
+    "PF-UNREACHABLE": REFUSE,
+    "PF-PYTHON-OLD": REFUSE,
+    "PF-SURVEY-FAILED": REFUSE,
+    # vendor tools and drivers
+    "PF-TOOL-MISSING": REFUSE,
+    "PF-TOOL-HANGS": REFUSE,
+    "PF-TOOL-OUTPUT": REFUSE,
+    "PF-DRIVER-NOT-LOADED": REFUSE,
+    "PF-DRIVER-MISMATCH": REFUSE,
+    "PF-DRIVER-PENDING": WARN,
+    # cards
+    "PF-CARD-COUNT": REFUSE,
+    "PF-CARD-GONE": REFUSE,
+    "PF-CARD-NAME": REFUSE,
+    "PF-CARD-ORDER": REFUSE,
+    "PF-CARD-LOST": REFUSE,
+    "PF-CARD-NEEDS-RESET": REFUSE,
+    "PF-CARD-ERRORS": REFUSE,
+    "PF-CARD-DEGRADED": WARN,
+    "PF-CARD-UNKNOWN": WARN,
+    "PF-CARD-MODE": REFUSE,
+    "PF-CARD-OTHER": NOTE,
+    "PF-CARD-LOG": WARN,
+    "PF-DEVICE-DENIED": REFUSE,
+    "PF-DEVICE-MISSING": REFUSE,
+    "PF-CARD-TEST": REFUSE,
+    "PF-ALL-REDUCE": REFUSE,
+    # who uses the cards
+    "PF-STRANGER": REFUSE,
+    "PF-HOLDER": NOTE,
+    "PF-CARD-IN-USE": NOTE,
+    "PF-CARD-USERS-UNKNOWN": WARN,
+    "PF-MEMORY-HELD": REFUSE,
+    "PF-BUSY-WITHOUT-PROCESS": WARN,
+    # processes
+    "PF-LEFTOVER": REFUSE,
+    "PF-SUSPECT": NOTE,
+    "PF-ZOMBIE-HOLDS": REFUSE,
+    "PF-ZOMBIE": NOTE,
+    "PF-STUCK": REFUSE,
+    "PF-STUCK-ELSEWHERE": WARN,
+    "PF-NAME-USED": REFUSE,
+    "PF-NAME-SIMILAR": NOTE,
+    "PF-PORT-BUSY": REFUSE,
+    # the host
     "PF-HOME": REFUSE,
     "PF-HOME-SHARED": REFUSE,
     "PF-PYTHON": REFUSE,
-    "PF-PYTHON-OLD": REFUSE,
-    "PF-PORT-BUSY": REFUSE,
     "PF-MODEL-MISSING": REFUSE,
     "PF-MODEL-UNREADABLE": REFUSE,
     "PF-MODEL-INCOMPLETE": REFUSE,
     "PF-MODEL-CONTEXT": REFUSE,
     "PF-MEMORY": REFUSE,
     "PF-DISK": REFUSE,
+    "PF-DISK-LOW": WARN,
     "PF-SHM": REFUSE,
+    "PF-SHM-STALE": WARN,
+    "PF-LIMITS": WARN,
+    "PF-PROXY-DEAD": WARN,
+    "PF-VISIBILITY": WARN,
+    "PF-INIT": NOTE,
+    "PF-HOST-LOG": NOTE,
+    "PF-PLATFORM": NOTE,
+    "PF-NOT-READABLE": NOTE,
     "PF-RUNTIME-BROKEN": REFUSE,
     "PF-RUNTIME-RELEASE": REFUSE,
-    "PF-LEFTOVER": REFUSE,
-    "PF-SUSPECT": NOTE,
     "PF-LOCK-HELD": REFUSE,
     "PF-RESTART-NEEDED": REFUSE,
     "PF-SERVICE-NOT-IN-INVENTORY": NOTE,
 }
+#: Values of a switch besides the severities.
+OFF = "off"
+#: Findings without a switch: nothing could go on after them, or they have a switch of their own (modelyard_restart).
+WITHOUT_SWITCH = {
+    "PF-UNREACHABLE",
+    "PF-PYTHON-OLD",
+    "PF-SURVEY-FAILED",
+    "PF-HOME",
+    "PF-HOME-SHARED",
+    "PF-LOCK-HELD",
+    "PF-RESTART-NEEDED",
+}
+
+
+def has_switch(id: str) -> bool:
+    """Can modelyard_checks change this one? Those about the host can; a gap in inventory or plan cannot be wished away."""
+    return id.startswith("PF-") and id not in WITHOUT_SWITCH
 
 
 def finding(id: str, where: str, what: str, do: str) -> Dict[str, str]:
@@ -67,3 +139,22 @@ def count(findings: Iterable[Dict[str, Any]]) -> str:
     """`2 refuse, 1 warn, 0 note`."""
     severities = [f["severity"] for f in findings]
     return ", ".join(f"{severities.count(s)} {s}" for s in ORDER)
+
+
+def switched(findings: Iterable[Dict[str, str]], switches: Mapping[str, str]) -> List[Dict[str, str]]:
+    """The findings with the severities that the admin set for their ids; those that are `off` are left out."""
+    kept = []
+    for item in findings:
+        severity = switches.get(item["id"], item["severity"])
+        if severity != OFF:
+            kept.append({**item, "severity": severity})
+    return kept
+
+
+def grouped(found: Iterable[Mapping[str, Any]]) -> List[Dict[str, Any]]:
+    """Findings that say the same of several places as one, with all places under `places`; refusals first."""
+    groups: Dict[Tuple[str, ...], Dict[str, Any]] = {}
+    for item in found:
+        key = (item["severity"], item["id"], item["what"], item["do"])
+        groups.setdefault(key, {**item, "places": []})["places"].append(item["where"])
+    return sorted(groups.values(), key=lambda g: ORDER[g["severity"]])

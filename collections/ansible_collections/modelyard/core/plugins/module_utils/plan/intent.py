@@ -6,13 +6,22 @@ import difflib
 import re
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
-from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
+from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import CATALOGUE, OFF, ORDER, finding, has_switch
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 KEY = re.compile(r"[!-~]+")
 #: Variables that the project sets itself (identity of processes, and which cards an engine may see).
-OURS = {"MODELYARD_SERVICE", "SPT_NOENV", "VLLM_CPU_OMP_THREADS_BIND"}
+OURS = {
+    "MODELYARD_SERVICE",
+    "SPT_NOENV",
+    "VLLM_CPU_OMP_THREADS_BIND",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "GPU_DEVICE_ORDINAL",
+}
 SECRET = re.compile(r"(?i)(api_?key|token|secret|password|passwd|credential)")
 PASSWORD_IN_ADDRESS = re.compile(r"://[^/\s]*:[^/\s]*@")
 TOO_GENERAL = {"vllm", "engine", "server", "service", "llm", "model"}
@@ -136,6 +145,25 @@ def _environment(values: Mapping[str, Any], where: str) -> List[Dict[str, str]]:
                 finding("IN-SECRET", place, what, "for the API key use modelyard_api_keys; others are not supported yet")
             )
     return found
+
+
+def switches(given: Mapping[Any, Any]) -> Tuple[Dict[str, str], List[Dict[str, str]]]:
+    """Severity or `off` by id of a finding, and what is wrong with them. YAML reads a bare `off` as false."""
+    sound: Dict[str, str] = {}
+    found = []
+    for id, value in given.items():
+        place, word = f"modelyard_checks.{id}", OFF if value is False else str(value)
+        if id not in CATALOGUE:
+            what = f"there is no check {id}{nearest(str(id), CATALOGUE)}"
+            found.append(finding("IN-KEY-UNKNOWN", place, what, "docs/checks.md has them all"))
+        elif not has_switch(id):
+            what = f"{id} has no switch: nothing could go on after it, or it has one of its own"
+            found.append(finding("IN-VALUE", place, what, "remove it"))
+        elif word not in (*ORDER, OFF):
+            found.append(finding("IN-VALUE", place, f"{value!r} is no severity", f"write {', '.join(ORDER)} or {OFF}"))
+        else:
+            sound[id] = word
+    return sound, found
 
 
 def key_findings(keys: Mapping[str, Any]) -> List[Dict[str, str]]:

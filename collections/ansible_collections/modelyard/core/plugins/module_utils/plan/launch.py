@@ -121,7 +121,9 @@ def environment(service: Mapping[str, Any], cards: List[List[int]], backend: Map
         values["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(_ranges(rank) for rank in cards)
         if service["engine"].get("kv_cache_memory_bytes") is None:
             values["VLLM_CPU_KVCACHE_SPACE"] = str(backend["kv_cache_default_mib"] // 1024)
-    values.update({str(k): str(v) for k, v in service["environment"].items()})
+    elif cards:
+        values[backend["visibility"]] = _ranges([card for rank in cards for card in rank])
+    values.update({str(k): str(v) for k, v in service["environment"].items() if v is not None})
     values[MARKER] = service["name"]
     return values
 

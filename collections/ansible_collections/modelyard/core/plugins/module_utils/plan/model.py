@@ -13,7 +13,7 @@ INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 
 
 def missing_files(listing: Mapping[str, Any]) -> List[str]:
-    """What a start without internet would lack, by name. `listing`: see survey.host.model_listing."""
+    """What a start without internet would lack, by name. `listing`: see survey.models.model_listing."""
     sizes: Mapping[str, int] = listing["files"]
     missing = [] if sizes.get("config.json") else ["config.json"]
     if not any(all(sizes.get(name) for name in group) for group in TOKENIZERS):

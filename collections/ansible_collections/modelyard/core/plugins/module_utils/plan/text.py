@@ -6,7 +6,7 @@ import json
 import shlex
 from typing import Any, Dict, List, Mapping, Sequence
 
-from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import count, ordered, refusals
+from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import ORDER, REFUSE, count, grouped, ordered, refusals
 from ansible_collections.modelyard.core.plugins.module_utils.survey.http import reachable
 
 
@@ -56,12 +56,55 @@ def plan(plan: Mapping[str, Any]) -> str:
     lines += table(rows) if len(rows) > 1 else ["  no services: modelyard_services is empty for this host"]
     for runtime in plan["runtimes"]:
         lines.append(f"  runtime {runtime['path']} ({'there' if runtime['present'] else 'to be made'})")
+    lines += cards(plan["cards"])
     for service in plan["services"]:
         lines.append(f"  model   {service['model']['path']} ({_presence(service['model'])})")
         lines += [f"  change  {service['name']}: {line}" for line in service["differences"]]
-    if plan["findings"]:
-        lines += [f"Findings: {count(plan['findings'])}", *findings(plan["findings"])]
     return "\n".join(lines)
+
+
+def cards(found: Sequence[Mapping[str, Any]]) -> List[str]:
+    """The accelerators of a host: who is on them, how full they are, how they are."""
+    if not found:
+        return []
+    rows: List[Sequence[Any]] = [("card", "name", "bus", "memory", "health", "used by")]
+    for card in found:
+        known = card["memory_used_mib"] is not None and card["memory_total_mib"] is not None
+        memory = f"{card['memory_used_mib']} of {card['memory_total_mib']} MiB" if known else "unknown"
+        index = "?" if card["index"] is None else card["index"]
+        rows.append((index, card["name"] or "?", card["bus_id"] or "?", memory, card["health"], "; ".join(card["users"]) or "-"))
+    return table(rows)
+
+
+def report(hosts: Mapping[str, Mapping[str, Any]]) -> str:
+    """All findings of all hosts in one place. `hosts`: {name: {cards, services, findings, switched_off}} in order."""
+    rows: List[Sequence[Any]] = [("host", "cards", "services", "refuse", "warn", "note", "verdict")]
+    every = [{**f, "where": _with_host(name, f["where"])} for name, host in hosts.items() for f in host["findings"]]
+    for name, host in hosts.items():
+        severities = [f["severity"] for f in host["findings"]]
+        verdict = "refused" if REFUSE in severities else "ready"
+        services = ", ".join(host["services"]) or "-"
+        rows.append((name, host["cards"] or "-", services, *(severities.count(s) or "-" for s in ORDER), verdict))
+    lines = [f"Findings of {len(hosts)} host(s): {count(every)}", *table(rows)]
+    for item in grouped(every):
+        places = item["places"]
+        more = f" and {len(places) - 3} more" if len(places) > 3 else ""
+        lines += findings([{**item, "where": ", ".join(places[:3]) + more}])
+    off = sorted({id for host in hosts.values() for id in host["switched_off"]})
+    if off:
+        lines.append(f"  Found as well, but switched off by modelyard_checks: {', '.join(off)}")
+    return "\n".join(lines)
+
+
+def _with_host(host: str, where: str) -> str:
+    """Places in the inventory are the same for many hosts: the host is put before them."""
+    return where if where == host or where.startswith(f"{host}:") else f"{host} {where}"
+
+
+def card_summary(found: Sequence[Mapping[str, Any]]) -> str:
+    """`2 x NVIDIA GeForce RTX 4090`; cards that give no name are counted as unknown."""
+    names = [str(card["name"] or "unknown") for card in found]
+    return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
 
 
 def _url(host: str, port: int) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List, NamedTuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
-from ansible_collections.modelyard.core.plugins.module_utils.survey.host import COMPLETE, FULL_CHECK
+from ansible_collections.modelyard.core.plugins.module_utils.survey.runtimes import COMPLETE, FULL_CHECK
 
 NEXT_STEP = (
     "When an index cannot be reached from this host: set runtime_index_url and runtime_torch_index_url to mirrors, or "

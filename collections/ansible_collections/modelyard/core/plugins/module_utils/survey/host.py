@@ -1,82 +1,80 @@
-"""One look at a host: machine, home, runtimes, models, services, ports. Reads only; standard library only."""
+"""One look at a host, put together from the other files of this folder. Reads only; standard library only.
+
+The keys of the result are described where they are made: cards.py, processes.py, shared_memory.py, sessions.py, services.py,
+runtimes.py, models.py, shell_environment.py, limits.py, machine.py, disks.py, kernel_log.py.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import platform
-import shutil
 import socket
-import subprocess
-import sys
+import time
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Set
 
-from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, proc, stop, supervisor
-from ansible_collections.modelyard.core.plugins.module_utils.survey import http
-
-QUICK_CHECK = (
-    "import importlib.metadata as m, importlib.util as u;"
-    "assert u.find_spec('vllm'), 'no package vllm';assert u.find_spec('torch'), 'no package torch';print(m.version('vllm'))"
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
+from ansible_collections.modelyard.core.plugins.module_utils.survey import (
+    cards,
+    device_files,
+    disks,
+    kernel_log,
+    limits,
+    machine,
+    models,
+    processes,
+    runtimes,
+    services,
+    sessions,
+    shared_memory,
+    shell_environment,
 )
-FULL_CHECK = "import torch, vllm, vllm.entrypoints.cli.main;from transformers import AutoTokenizer;print(vllm.__version__)"
-CHECK_LIMIT_S = 120
-COMPLETE = "modelyard.json"  # written last into a runtime: without it the runtime is half-made
+
+#: Seconds for reading the kernel's log, and for a proxy to answer.
+LOG_LIMIT_S = 3.0
+PROXY_LIMIT_S = 1.0
+#: Seconds for which a process that has ended must stay to be worth a word.
+ENDED_S = 0.3
+#: Seconds between the two looks that call a process stuck.
+STUCK_S = 1.0
 
 
-def machine() -> Dict[str, Any]:
+class Request(NamedTuple):
+    """What to look for besides what is found in `home`; a service is looked for by its name even when its folder was removed."""
+
+    home: str
+    runtimes: Sequence[str] = ()
+    models: Sequence[str] = ()
+    ports: Sequence[int] = ()
+    python: str = ""
+    services: Sequence[str] = ()
+    runtimes_dir: str = ""
+    backends: Mapping[str, Mapping[str, Any]] = {}
+    sysroot: str = "/"
+
+
+def about(shm: Mapping[str, Any]) -> Dict[str, Any]:
     """Name, user, kernel, cores, memory (MiB) and shared memory (MiB) of this host."""
-    memory = {}
-    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-        key, _, rest = line.partition(":")
-        memory[key] = int(rest.split()[0]) // 1024
-    shm = os.statvfs("/dev/shm") if Path("/dev/shm").is_dir() else None
+    memory = machine.memory()
     return {
         "name": socket.gethostname(),
         "user": proc.user_name(os.geteuid()),
         "uid": os.geteuid(),
         "kernel": platform.release(),
         "machine": platform.machine(),
+        "boot_id": proc.boot_id(),
         "cores": sorted(os.sched_getaffinity(0)),
-        "memory_total_mib": memory.get("MemTotal", 0),
-        "memory_available_mib": memory.get("MemAvailable", 0),
-        "shm_free_mib": shm.f_bavail * shm.f_frsize // 2**20 if shm else 0,
+        "memory_total_mib": memory["total_mib"] or 0,
+        "memory_available_mib": memory["available_mib"] or 0,
+        "shm_free_mib": shm["free_mib"],
     }
-
-
-def python(path: str) -> Dict[str, str]:
-    """The interpreter that runtimes are made with: path and version; the running one when `path` is empty."""
-    if not path:
-        return {
-            "path": sys.executable,
-            "version": platform.python_version(),
-            "short": ".".join(platform.python_version_tuple()[:2]),
-        }
-    try:
-        done = subprocess.run(
-            [path, "-c", "import platform;print(platform.python_version())"],
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=True,
-        )
-        version = done.stdout.strip()
-    except (OSError, subprocess.SubprocessError) as exc:
-        return {"path": path, "version": f"unknown ({exc})", "short": ""}
-    return {"path": path, "version": version, "short": ".".join(version.split(".")[:2])}
-
-
-def existing_parent(path: str) -> Path:
-    """The folder itself, or the nearest one above it that exists as far as this user can see."""
-    place = Path(path)
-    while not os.path.exists(str(place)):  # unlike Path.exists, no error in a folder that may not be looked into
-        place = place.parent
-    return place
 
 
 def home_problem(home: str) -> str:
     """Why this user cannot work in `home`; empty when it can, or could make it."""
-    place = existing_parent(home)
+    place = Path(home)
+    while not os.path.exists(str(place)):  # unlike Path.exists, no error in a folder that may not be looked into
+        place = place.parent
     if not os.path.isdir(str(place)):
         return f"{place} is not a folder"
     if not os.access(str(place), os.W_OK | os.X_OK):
@@ -84,191 +82,126 @@ def home_problem(home: str) -> str:
     return ""
 
 
-def model_listing(path: str) -> Dict[str, Any]:
-    """Files of a model folder by relative name and size, shards that its index names, and config.json.
-
-    `problem` says what this user may not read; the rest then holds what it may.
-    """
-    folder = Path(path)
-    listing: Dict[str, Any] = {"path": path, "exists": False, "problem": "", "files": {}, "shards": [], "config": {}}
-    try:
-        listing["exists"] = folder.is_dir()
-        for file in sorted(folder.rglob("*")) if listing["exists"] else ():
-            inside = file.relative_to(folder)
-            if file.is_file() and inside.parts[0] not in (".cache", ".git"):
-                listing["files"][str(inside)] = file.stat().st_size
-                os.close(os.open(str(file), os.O_RDONLY))
-    except OSError as exc:
-        listing["problem"] = str(exc)
-    for name in ("model.safetensors.index.json", "pytorch_model.bin.index.json"):
-        index = layout.read_json(folder / name)
-        if index:
-            listing["shards"] = sorted(set(index.get("weight_map", {}).values()))
-            break
-    listing["config"] = layout.read_json(folder / "config.json") or {}
-    return listing
-
-
-def runtime(path: str, full: bool) -> Dict[str, Any]:
-    """Is there a whole runtime, and can it import vllm? `full` imports it (seconds), else its packages are looked up."""
-    folder = Path(path)
-    found: Dict[str, Any] = {"exists": os.path.isdir(path), "complete": False, "error": "", "vllm": ""}
-    if not found["exists"]:
-        return found
-    found["complete"] = layout.read_json(folder / COMPLETE) is not None
-    program = folder / "bin" / "python"
-    if not os.access(str(program), os.X_OK):
-        found["error"] = "there is no Python environment in this folder that this user may run (bin/python)"
-        return found
-    try:
-        done = subprocess.run(
-            [str(program), "-c", FULL_CHECK if full else QUICK_CHECK],
-            capture_output=True,
-            text=True,
-            timeout=CHECK_LIMIT_S,
-            check=False,
-            env={
-                "PATH": "/usr/bin:/bin",
-                "HOME": "/nonexistent",
-                "VLLM_NO_USAGE_STATS": "1",
-                "VLLM_LOGGING_LEVEL": "ERROR",
-            },
-        )
-    except (OSError, subprocess.SubprocessError) as exc:
-        found["error"] = f"{program}: {exc}"
-        return found
-    if done.returncode == 0:
-        found["vllm"] = done.stdout.strip().splitlines()[-1]
-    else:
-        found["error"] = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-    return found
-
-
-def service(home: str, name: str, table: Dict[int, proc.Process], runtimes_dir: str = "") -> Dict[str, Any]:
-    """State of one service from its folder and the process table, never from memory of what was done."""
-    claim = stop.claim(home, name, runtimes_dir)
-    found = identity.census(claim, table)
-    keepers = {recorded.pid for recorded in claim.sessions}
-    instances: List[Dict[str, Any]] = []
-    sessions_alive = set()
-    for index, folder in layout.instances(home, name):
-        state = layout.state(folder)
-        if state is None:
-            continue
-        request = state["request"]
-        alive = supervisor.leader_alive(state)
-        if alive:
-            sessions_alive.add(int(state["keeper"]["pid"]))
-        instances.append(
-            {
-                "index": index,
-                "alive": alive,
-                "ready": alive and http.status((request["host"], request["port"]), "/health") == 200,
-                "port": request["port"],
-                "leader": state["leader"],
-                "started_at": state["started_at"],
-                "ended": state["ended"],
-                "log": state["log"],
-                "digest": request["digest"],
-                "launch": request["launch"],
-            }
-        )
-    leftovers = [
-        identity.describe(f)
-        for f in found
-        if f.verdict == identity.OURS
-        and f.process.state not in "ZX"
-        and f.process.pid not in keepers
-        and f.process.sid not in sessions_alive
-    ]
-    accepted = layout.read_json(layout.service_dir(home, name) / "accepted.json") or {}
-    return {
-        "instances": instances,
-        "leftovers": leftovers,
-        "suspects": [identity.describe(f) for f in found if f.verdict == identity.SUSPECT and f.process.state not in "ZX"],
-        "accepted": any(i["alive"] for i in instances)
-        and accepted.get("instances") == accepted_for(instances)
-        and all(i["ready"] for i in instances if i["alive"]),
-        "known": bool(instances or found or os.path.isdir(str(layout.service_dir(home, name)))),
-        "pids": [f.process.pid for f in found if f.verdict == identity.OURS],
-    }
-
-
-def accepted_for(instances: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """What an acceptance is bound to: these very processes with these very parameters."""
-    return [{"index": i["index"], "leader": i["leader"], "digest": i["digest"]} for i in instances if i["alive"]]
-
-
-def ports(wanted: Sequence[int], services: Dict[str, Dict[str, Any]], table: Dict[int, proc.Process]) -> Dict[str, Any]:
-    """Those of the wanted ports that somebody listens on: {port: {service, pid, user, command}}."""
-    found: Dict[str, Any] = {}
-    for listener in proc.listeners():
-        if listener.port not in wanted or str(listener.port) in found:
-            continue
-        pid = proc.socket_owner(listener.inode, table)
-        owner = next((name for name, s in services.items() if pid is not None and pid in s["pids"]), "")
-        found[str(listener.port)] = {
-            "service": owner,
-            "pid": pid,
-            "user": proc.user_name(listener.uid),
-            "command": proc.command(pid) if pid else "",
-        }
-    return found
-
-
-def state_digest(home: str) -> str:
-    """Changes whenever a deploy or teardown has changed something in `home`: the keepers' states of all services."""
-    states = {}
-    for name in layout.services(home):
-        for index, folder in layout.instances(home, name):
-            state = layout.state(folder) or {}
-            states[f"{name}/{index}"] = [state.get("keeper"), state.get("ended")]
-    return json.dumps(states, sort_keys=True)
-
-
-def shared_with(home: str) -> str:
-    """Name of another machine that runs services from this very home (a home on a network file system); empty for none."""
-    for name in layout.services(home):
-        for _, folder in layout.instances(home, name):
-            state = layout.state(folder) or {}
-            if state.get("machine") not in (None, socket.gethostname()) and not state["ended"]:
-                return str(state["machine"])
-    return ""
-
-
-def look(
-    home: str,
-    runtimes: Sequence[str],
-    models: Sequence[str],
-    wanted_ports: Sequence[int],
-    python_path: str,
-    names: Sequence[str] = (),
-    runtimes_dir: str = "",
-) -> Dict[str, Any]:
-    """The whole survey.
-
-    `runtimes`, `models`, `names` (of services): what to look for besides what is found in `home`; a service is looked for by its
-    name even when its folder was removed.
-    """
+def look(request: Request) -> Dict[str, Any]:
+    """The whole survey."""
     table = proc.processes()
-    names_here = sorted({*layout.services(home), *names})
-    services = {name: service(home, name, table, runtimes_dir) for name in names_here}
-    in_use = {i["launch"]["argv"][0] for s in services.values() for i in s["instances"] if i["alive"]}
-    host = machine()
-    disk_path = existing_parent(str(Path(runtimes[0]).parent) if runtimes else home)
+    began = time.monotonic()
+    handles = proc.handles(table)
+    names = sorted({*layout.services(request.home), *request.services})
+    found, accelerators, raw = cards.look(
+        request.backends, request.sysroot, lambda paths: processes.holders(paths, handles, request.sysroot)
+    )
+    files = [file["path"] for seen in accelerators.values() for file in seen["shared_files"]]
+    files += [file["path"] for kind in found.values() for card in kind for file in card["device_files"]]
+    on_devices = processes.device_holders(handles, files, request.sysroot) if accelerators else []
+    hung = processes.stuck(table, watched=on_devices)
+    if hung:  # what only waits for a disk has moved on a second later
+        hung = processes.stuck({pid: table[pid] for pid in hung}, lambda: time.sleep(STUCK_S), hung)
+    # Looking for signs of ours in a process that holds its memory's lock could hang with it.
+    readable = {pid: p for pid, p in table.items() if pid not in hung or not processes.memory_locked(p)}
+    ours = {name: services.service(request.home, name, readable, request.runtimes_dir) for name in names}
+    shm = shared_memory.segments(handles, table, hung)
+    seats = sessions.sessions(table, handles)
+    listening = services.listeners(handles)
+    ports = services.ports(request.ports, ours, listening)
+    ended = [pid for pid in processes.zombies(table) if _remains(table[pid], began)]
+    again = {pid: found for pid in ended for found in [proc.read(pid)] if found}
+    dead = machine.unreaped(table, again, proc.uptime_s(), time.monotonic() - began)
+    shell = shell_environment.look(os.environ, str(Path("~").expanduser()), limit_s=PROXY_LIMIT_S)
+    log = kernel_log.read(LOG_LIMIT_S, bool(accelerators), device_files.below(request.sysroot, kernel_log.KMSG))
+    about_host = about(shm)
+    rooms = disks.look(_places(request))
+    runtimes_disk = next(room for room in rooms if "runtimes" in room["purposes"])
     return {
-        "host": host,
-        "python": python(python_path),
-        "home_problem": home_problem(home),
-        "home_shared_with": shared_with(home),
-        "disk_path": str(disk_path),
-        "disk_free_mib": shutil.disk_usage(str(disk_path)).free // 2**20,
-        "card_kind": "CPU core",
-        "cards": [{"index": core} for core in host["cores"]],
-        "lock": layout.read_json(Path(home) / "lock"),
-        "runtimes": {path: runtime(path, full=f"{path}/bin/vllm" not in in_use) for path in runtimes},
-        "models": {path: model_listing(path) for path in models},
-        "services": services,
-        "ports": ports(wanted_ports, services, table),
-        "digest": state_digest(home),
+        "host": about_host,
+        "python": runtimes.python(request.python),
+        "pythons": runtimes.pythons(os.environ.get("PATH", "")),
+        "home_problem": home_problem(request.home),
+        "home_shared_with": services.shared_with(request.home),
+        "cards": {"cpu": [{"index": core} for core in about_host["cores"]], **found},
+        "accelerators": accelerators,
+        "processes": _described(
+            processes.interesting(
+                table,
+                on_devices,
+                (p["pid"] for kind in found.values() for card in kind for p in card["processes"]),
+                (p["pid"] for seen in accelerators.values() for p in seen["unplaced_processes"]),
+                ended,
+                hung,
+                (pid for seen in ours.values() for pid in seen["pids"]),
+                (suspect["pid"] for seen in ours.values() for suspect in seen["suspects"]),
+                (pid for segment in shm["segments"] for pid in segment["holders"] or ()),
+                (port["pid"] for port in ports.values()),
+                (seat["pid"] for seat in seats),
+            ),
+            table,
+            handles,
+            files,
+            request.sysroot,
+            set(hung),
+        ),
+        "zombies": ended,
+        "stuck": hung,
+        "shm": shm,
+        "sessions": seats,
+        "units": sessions.units(request.services),
+        "listeners": listening,
+        "environment": {key: shell[key] for key in ("proxies", "visibility")},
+        "limits": limits.look(),
+        "disks": rooms,
+        "disk_path": runtimes_disk["place"],
+        "disk_free_mib": runtimes_disk["free_mib"],
+        "numa": machine.numa(),
+        "platform": machine.platform(zombies=dead),
+        "kernel_log": log,
+        "not_readable": [
+            *processes.not_readable(handles, table),
+            *([f"the kernel's log ({log['why']})"] if accelerators and not log["readable"] else []),
+            *(f"the shell's settings in {path}" for path in shell["not_readable"]),
+        ],
+        "raw": raw,
+        "baseline": {
+            key: entry
+            for key, entry in (layout.read_json(Path(request.home) / "cards.json") or {}).items()
+            if isinstance(entry, dict)
+        },
+        "lock": layout.read_json(Path(request.home) / "lock"),
+        "runtimes": _runtimes(request.runtimes, ours),
+        "models": {path: models.model_listing(path) for path in request.models},
+        "services": ours,
+        "ports": ports,
+        "digest": services.state_digest(request.home),
     }
+
+
+def _remains(zombie: proc.Process, since: float) -> bool:
+    """Is it still there after a while? Most have a parent that reads their end at once."""
+    time.sleep(max(0.0, since + ENDED_S - time.monotonic()))
+    now = proc.read(zombie.pid)
+    return now is not None and now.start == zombie.start
+
+
+def _described(
+    pids: Sequence[int],
+    table: Dict[int, proc.Process],
+    handles: proc.Handles,
+    files: Sequence[str],
+    sysroot: str,
+    hung: Set[int],
+) -> Dict[str, Any]:
+    return {str(pid): processes.describe(table[pid], handles, set(files), sysroot, hung) for pid in pids}
+
+
+def _places(request: Request) -> Dict[str, List[str]]:
+    """Folders whose disks matter, with what they are for."""
+    wanted: Dict[str, List[str]] = {}
+    runtimes_dir = str(Path(request.runtimes[0]).parent) if request.runtimes else request.runtimes_dir
+    for path, purpose in ((request.home, "home"), (runtimes_dir or request.home, "runtimes"), ("/tmp", "temporary files")):
+        wanted.setdefault(path, []).append(purpose)
+    return wanted
+
+
+def _runtimes(paths: Sequence[str], ours: Mapping[str, Mapping[str, Any]]) -> Dict[str, Any]:
+    """A runtime that a service runs from works: it is not imported again, which would take seconds from the engine."""
+    in_use = {i["launch"]["argv"][0] for seen in ours.values() for i in seen["instances"] if i["alive"]}
+    return {path: runtimes.runtime(path, full=f"{path}/bin/vllm" not in in_use) for path in paths}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import socket
 import time
-from typing import Any, Dict, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
+
+if TYPE_CHECKING:
+    import http.client
 
 LIMIT_BYTES = 4 * 2**20
 
@@ -28,6 +30,8 @@ def request(
 
     `status` is 0 when no answer came; `error` then says why: refused, timeout, or the system's words.
     """
+    import http.client  # noqa: PLC0415  a survey of a host where nothing runs does without it, and it takes long to load
+
     began = time.monotonic()
     answer: Dict[str, Any] = {"status": 0, "body": None, "error": ""}
     connection = http.client.HTTPConnection(reachable(address[0]), address[1], timeout=timeout_s)

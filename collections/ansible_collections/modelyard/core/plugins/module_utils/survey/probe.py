@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Sequence
 
 from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance, engine_log
 from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, proc, stop, supervisor
-from ansible_collections.modelyard.core.plugins.module_utils.survey import host, http
+from ansible_collections.modelyard.core.plugins.module_utils.survey import http, services
 
 LOG_BYTES = 4 * 2**20
 
@@ -85,7 +85,7 @@ def record(home: str, service: str, wanted: Dict[str, Any]) -> str:
             state = layout.state(folder)
             if index in wanted["asked"] and state and supervisor.leader_alive(state):
                 instances.append({"index": index, "alive": True, "leader": state["leader"], "digest": state["request"]["digest"]})
-        layout.write_json(accepted, {"at": result["at"], "instances": host.accepted_for(instances), "result": str(path)})
+        layout.write_json(accepted, {"at": result["at"], "instances": services.accepted_for(instances), "result": str(path)})
     elif not wanted["passed"] and accepted.exists():
         accepted.unlink()
     return str(path)

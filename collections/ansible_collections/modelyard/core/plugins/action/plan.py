@@ -1,0 +1,34 @@
+"""Action: look at a host and plan what it should run. One task for both: each task costs a process for each host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible_collections.modelyard.core.plugins.module_utils.plan import planner, tables, text
+from ansible_collections.modelyard.core.plugins.plugin_utils import refuse, surveying
+from ansible_collections.modelyard.core.plugins.plugin_utils.plain import plain
+
+display = Display()
+# Ansible works on each host in a process of its own, made from the one that has read this file: so the tables are read once.
+tables.read_all()
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]
+    """`intent`: result of the action of that name. Register it as plan_result: the plan, and the survey it is made from."""
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Look, plan, print the plan where there is something to plan for or to see; or refuse."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        variables = task_vars or {}
+        intent = plain(self._task.args["intent"])
+        said, found = surveying.look(self, surveying.request(intent), variables)
+        result.update(said)
+        if found:
+            return refuse.result(result, f"The survey of {variables.get('inventory_hostname', '')}", found, intent["show"])
+        plan = planner.plan(intent, plain(said["survey"]))
+        if plan["services"] or plan["cards"]:
+            display.display("\n" + text.plan(plan))
+        result.update(plan, changed=False)
+        return result

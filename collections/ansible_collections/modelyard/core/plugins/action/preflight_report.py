@@ -1,0 +1,98 @@
+"""Action: the findings of all hosts of the play in one table, and as a JSON file on the control node."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible_collections.modelyard.core.plugins.module_utils.plan import text
+from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import REFUSE, finding
+from ansible_collections.modelyard.core.plugins.plugin_utils.plain import plain
+
+display = Display()
+#: What a registered plan has besides the plan itself.
+NOT_OF_THE_PLAN = ("survey", "ansible_facts", "changed", "failed")
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]
+    """`json`: path on the control node; empty for none. Meant for run_once. Returns hosts, refused (names) and findings."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Collect what each host has registered, print it, write it down."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        variables = task_vars or {}
+        names = [str(name) for name in variables["ansible_play_hosts_all"]]
+        seen = {name: _of(name, variables["hostvars"][name]) for name in names}
+        display.display("\n" + text.report(seen))
+        findings = [{"host": name, **item} for name, host in seen.items() for item in host["findings"]]
+        refused = list(dict.fromkeys(item["host"] for item in findings if item["severity"] == REFUSE))
+        path = str(self._task.args.get("json") or "")
+        if path:
+            more = {name: _more(variables["hostvars"][name]) for name in names}
+            _write(Path(path).expanduser(), {name: {**host, **more[name]} for name, host in seen.items()})
+            display.display(f"  Written: {path}")
+        result.update(changed=False, findings=findings, refused=refused, hosts=names)
+        return result
+
+
+def _of(name: str, host: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known about one host, however far it came: refused inventory, unreachable, or planned."""
+    plan = _plan(host)
+    if plan is not None:
+        more = plain(host["card_test_findings"]) if "card_test_findings" in host else []
+        return {
+            "findings": [*plan["findings"], *more],
+            "switched_off": plan["switched_off"],
+            "services": [f"{s['name']} ({s['action']})" for s in plan["services"]],
+            "cards": text.card_summary(plan["cards"]),
+        }
+    findings: list[dict[str, str]] = []
+    said = ""
+    for task in ("modelyard_intent", "plan_result"):
+        if task in host:
+            answer = plain(dict(host[task]))
+            findings += answer.get("findings", [])
+            said = str(answer.get("msg") or said)
+    if not findings:
+        what, do = f"no plan was made: {said or 'no reason was given'}", "see the failed task above; run again with -vvv"
+        findings.append(finding("PF-SURVEY-FAILED", name, what, do))
+    return {"findings": findings, "switched_off": [], "services": [], "cards": ""}
+
+
+def _plan(host: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The plan that was registered; None where the task failed or was not reached."""
+    seen = plain(dict(host["plan_result"])) if "plan_result" in host else {}
+    return {k: v for k, v in seen.items() if k not in NOT_OF_THE_PLAN} if "services" in seen else None
+
+
+def _more(host: Mapping[str, Any]) -> dict[str, Any]:
+    """Plan and survey of a host, the survey with the raw outputs of its tools; None where it did not come to that."""
+    seen = plain(dict(host["plan_result"])) if "plan_result" in host else {}
+    return {"plan": _plan(host), "survey": seen.get("survey")}
+
+
+def _write(path: Path, hosts: dict[str, Any]) -> None:
+    """Whole or not at all; for the owner alone, because surveys name users and commands."""
+    document = {"schema": 1, "at": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "hosts": hosts}
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh.touch(mode=0o600)
+        fresh.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        fresh.replace(path)
+    except OSError as exc:
+        raise AnsibleActionFail(f"the report could not be written to {path}: {exc}") from exc
+    finally:
+        with contextlib.suppress(OSError):
+            fresh.unlink()

@@ -1,0 +1,93 @@
+"""Interpreters and runtimes of a host: what is there, and does it work? Standard library only."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict
+
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout
+
+QUICK_CHECK = (
+    "import importlib.metadata as m, importlib.util as u;"
+    "assert u.find_spec('vllm'), 'no package vllm';assert u.find_spec('torch'), 'no package torch';print(m.version('vllm'))"
+)
+FULL_CHECK = "import torch, vllm, vllm.entrypoints.cli.main;from transformers import AutoTokenizer;print(vllm.__version__)"
+CHECK_LIMIT_S = 120
+NAME = re.compile(r"(?:platform-)?python(3\.\d+)")
+COMPLETE = "modelyard.json"  # written last into a runtime: without it the runtime is half-made
+
+
+def python(path: str) -> Dict[str, str]:
+    """The interpreter that runtimes are made with: path and version; the running one when `path` is empty."""
+    if not path:
+        return {
+            "path": sys.executable,
+            "version": platform.python_version(),
+            "short": ".".join(platform.python_version_tuple()[:2]),
+        }
+    try:
+        done = subprocess.run(
+            [path, "-c", "import platform;print(platform.python_version())"],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=True,
+        )
+        version = done.stdout.strip()
+    except (OSError, subprocess.SubprocessError) as exc:
+        return {"path": path, "version": f"unknown ({exc})", "short": ""}
+    return {"path": path, "version": version, "short": ".".join(version.split(".")[:2])}
+
+
+def pythons(path: str) -> Dict[str, str]:
+    """Interpreters in the folders of `path` (a PATH) by place, with the version that the program's real name tells.
+
+    None of them is started: on many hosts one of them is a wrapper that does not work.
+    """
+    found: Dict[str, str] = {}
+    for folder in dict.fromkeys([*path.split(":"), "/usr/bin", "/usr/local/bin", "/usr/libexec"]):
+        for file in sorted(Path(folder).glob("*python3*")) if folder.startswith("/") else ():
+            match = NAME.fullmatch(os.path.realpath(str(file)).rpartition("/")[2])
+            if match and os.access(str(file), os.X_OK):
+                found.setdefault(os.path.realpath(str(file)), match.group(1))
+    return found
+
+
+def runtime(path: str, full: bool) -> Dict[str, Any]:
+    """Is there a whole runtime, and can it import vllm? `full` imports it (seconds), else its packages are looked up."""
+    folder = Path(path)
+    found: Dict[str, Any] = {"exists": os.path.isdir(path), "complete": False, "error": "", "vllm": ""}
+    if not found["exists"]:
+        return found
+    found["complete"] = layout.read_json(folder / COMPLETE) is not None
+    program = folder / "bin" / "python"
+    if not os.access(str(program), os.X_OK):
+        found["error"] = "there is no Python environment in this folder that this user may run (bin/python)"
+        return found
+    try:
+        done = subprocess.run(
+            [str(program), "-c", FULL_CHECK if full else QUICK_CHECK],
+            capture_output=True,
+            text=True,
+            timeout=CHECK_LIMIT_S,
+            check=False,
+            env={
+                "PATH": "/usr/bin:/bin",
+                "HOME": "/nonexistent",
+                "VLLM_NO_USAGE_STATS": "1",
+                "VLLM_LOGGING_LEVEL": "ERROR",
+            },
+        )
+    except (OSError, subprocess.SubprocessError) as exc:
+        found["error"] = f"{program}: {exc}"
+        return found
+    if done.returncode == 0:
+        found["vllm"] = done.stdout.strip().splitlines()[-1]
+    else:
+        found["error"] = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+    return found

@@ -1,0 +1,118 @@
+"""The services of a home: what runs, what is left over, who listens on their ports. Standard library only."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from typing import Any, Dict, List, Mapping, Sequence
+
+from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, proc, stop, supervisor
+from ansible_collections.modelyard.core.plugins.module_utils.survey import http
+
+
+def service(home: str, name: str, table: Dict[int, proc.Process], runtimes_dir: str = "") -> Dict[str, Any]:
+    """State of one service from its folder and the process table, never from memory of what was done."""
+    claim = stop.claim(home, name, runtimes_dir)
+    found = identity.census(claim, table)
+    keepers = {recorded.pid for recorded in claim.sessions}
+    instances: List[Dict[str, Any]] = []
+    sessions_alive = set()
+    for index, folder in layout.instances(home, name):
+        state = layout.state(folder)
+        if state is None:
+            continue
+        request = state["request"]
+        alive = supervisor.leader_alive(state)
+        if alive:
+            sessions_alive.add(int(state["keeper"]["pid"]))
+        instances.append(
+            {
+                "index": index,
+                "alive": alive,
+                "ready": alive and http.status((request["host"], request["port"]), "/health") == 200,
+                "port": request["port"],
+                "leader": state["leader"],
+                "started_at": state["started_at"],
+                "ended": state["ended"],
+                "log": state["log"],
+                "digest": request["digest"],
+                "launch": request["launch"],
+            }
+        )
+    leftovers = [
+        identity.describe(f)
+        for f in found
+        if f.verdict == identity.OURS
+        and f.process.state not in "ZX"
+        and f.process.pid not in keepers
+        and f.process.sid not in sessions_alive
+    ]
+    accepted = layout.read_json(layout.service_dir(home, name) / "accepted.json") or {}
+    return {
+        "instances": instances,
+        "leftovers": leftovers,
+        "suspects": [identity.describe(f) for f in found if f.verdict == identity.SUSPECT and f.process.state not in "ZX"],
+        "accepted": any(i["alive"] for i in instances)
+        and accepted.get("instances") == accepted_for(instances)
+        and all(i["ready"] for i in instances if i["alive"]),
+        "known": bool(instances or found or os.path.isdir(str(layout.service_dir(home, name)))),
+        "pids": [f.process.pid for f in found if f.verdict == identity.OURS],
+    }
+
+
+def accepted_for(instances: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    """What an acceptance is bound to: these very processes with these very parameters."""
+    return [{"index": i["index"], "leader": i["leader"], "digest": i["digest"]} for i in instances if i["alive"]]
+
+
+def listeners(handles: proc.Handles) -> List[Dict[str, Any]]:
+    """Every listening TCP socket: {address, port, user, pid, command}; pid None for a process that may not be looked into."""
+    owners = proc.socket_owners(handles)
+    found = []
+    for listener in proc.listeners():
+        pid = owners.get(listener.inode)
+        found.append(
+            {
+                "address": listener.address,
+                "port": listener.port,
+                "user": proc.user_name(listener.uid),
+                "pid": pid,
+                "command": (proc.command(pid) or "") if pid else "",
+            }
+        )
+    return found
+
+
+def ports(
+    wanted: Sequence[int], services: Mapping[str, Mapping[str, Any]], listening: Sequence[Mapping[str, Any]]
+) -> Dict[str, Any]:
+    """Those of the wanted ports that somebody listens on: {port: {service, pid, user, command}}."""
+    found: Dict[str, Any] = {}
+    for listener in listening:
+        pid, port = listener["pid"], str(listener["port"])
+        if listener["port"] not in wanted or port in found:
+            continue
+        owner = next((name for name, s in services.items() if pid is not None and pid in s["pids"]), "")
+        found[port] = {"service": owner, **{key: listener[key] for key in ("pid", "user", "command")}}
+    return found
+
+
+def state_digest(home: str) -> str:
+    """Changes whenever a deploy or teardown has changed something in `home`: the keepers' states of all services."""
+    states = {}
+    for name in layout.services(home):
+        for index, folder in layout.instances(home, name):
+            state = layout.state(folder) or {}
+            states[f"{name}/{index}"] = [state.get("keeper"), state.get("ended")]
+    return json.dumps(states, sort_keys=True)
+
+
+def shared_with(home: str) -> str:
+    """Name of another machine that runs services from this very home (a home on a network file system); empty for none."""
+    for name in layout.services(home):
+        for _, folder in layout.instances(home, name):
+            state = layout.state(folder) or {}
+            if state.get("machine") not in (None, socket.gethostname()) and not state["ended"]:
+                return str(state["machine"])
+    return ""

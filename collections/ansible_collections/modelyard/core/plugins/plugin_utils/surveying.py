@@ -1,0 +1,86 @@
+"""Looking at a host from an action: the module survey_host, and what it cannot answer itself.
+
+Can the host be reached, is there a Python that the module can run with, is the run dead that holds the lock?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible.errors import AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
+from ansible_collections.modelyard.core.plugins.module_utils.plan import tables
+from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
+from ansible_collections.modelyard.core.plugins.module_utils.plan.intent import instance_ports
+from ansible_collections.modelyard.core.plugins.plugin_utils import control, old_python
+
+REACH = "see that ssh reaches it with the user and key of the inventory: ansible -i INVENTORY HOST -m ansible.builtin.raw -a true"
+FAILED = "it is not known what is on this host. Run again with -vvv; if it stays, it is a defect of this project: report the text"
+DISCOVERED = "discovered_interpreter_python"
+
+
+def request(intent: Mapping[str, Any], more_services: Iterable[str] = ()) -> dict[str, Any]:
+    """Arguments of the module: what an intent wants to know about its host. `more_services`: names besides its own."""
+    services = intent["services"]
+    locks = {s["runtime"] or tables.backend(s["backend"])["runtime"] for s in services if not s["runtime_path"]} - {""}
+    accelerators = tables.accelerators().items()
+    return {
+        "home": intent["home"],
+        "runtimes_dir": intent["runtimes_dir"],
+        "runtimes": [s["runtime_path"] for s in services if s["runtime_path"]],
+        # Only the digests go to a host, not the locks. Names that are no lock are refused by the planner.
+        "locks": {name: known.digest for name in sorted(locks) if (known := tables.runtime(name))},
+        "models": [s["model"]["path"] for s in services],
+        "services": [*(s["name"] for s in services), *more_services],
+        "ports": sorted({port for service in services for port in instance_ports(service)}),
+        "python": intent["python"],
+        "sysroot": intent["sysroot"],
+        "backends": {n: {**entry, "tool_places": [*intent["tool_path"], *entry["tool_places"]]} for n, entry in accelerators},
+    }
+
+
+def look(action: ActionBase, args: dict[str, Any], variables: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """(what the module said, findings where it could not say it).
+
+    People know a host by its name in the inventory, so that is the name in the survey. A lock whose run has died on this
+    control node is no lock.
+    """
+    name = str(variables.get("inventory_hostname", ""))
+    try:
+        said, found = _asked(action, args, variables, name)
+    except AnsibleConnectionFailure as exc:
+        return {}, [finding("PF-UNREACHABLE", name, " ".join(str(exc).split()), REACH)]
+    if not found:
+        host = said["survey"]["host"]
+        host["hostname"], host["name"] = host["name"], name or host["name"]
+        if control.has_died(said["survey"]["lock"]):
+            said["survey"]["lock"] = None
+    return said, found
+
+
+def _asked(
+    action: ActionBase, args: dict[str, Any], variables: dict[str, Any], name: str
+) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """Where the inventory names no interpreter, a plain command finds one: Ansible's own search takes one that is too old, or a
+    wrapper that does not run. Where it names one, it is asked by plain commands only when the module has failed with it.
+    """
+    interpreter = action._templar.template(variables.get("ansible_python_interpreter"))
+    chosen = ""
+    if old_python.is_open(interpreter) and DISCOVERED not in variables.get("ansible_facts", {}):
+        versions = old_python.look(action, interpreter)
+        found = [] if versions is None else old_python.judge(versions, old_python.needed(), name)
+        if found:
+            return {}, found
+        chosen = old_python.chosen(versions or {})
+    if chosen:
+        variables = {**variables, "ansible_facts": {**variables.get("ansible_facts", {}), DISCOVERED: chosen}}
+    said = action._execute_module("modelyard.core.survey_host", module_args=args, task_vars=variables)
+    if said.get("failed") or "survey" not in said:
+        versions = old_python.look(action, interpreter)
+        words = " / ".join(str(said[key]).strip() for key in ("msg", "module_stderr") if said.get(key))[:600]
+        failed = [finding("PF-SURVEY-FAILED", name, f"the survey did not come to its end: {words}", FAILED)]
+        return said, ([] if versions is None else old_python.judge(versions, old_python.needed(), name)) or failed
+    if chosen:
+        said["ansible_facts"] = {**said.get("ansible_facts", {}), DISCOVERED: chosen}
+    return said, []
