@@ -8,7 +8,7 @@ VENV := .venv
 ANSIBLE := $(VENV)/bin/ansible-playbook -i inventory/demo -e demo_topology=$(TOPOLOGY) -e demo_port=$(PORT)
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet --quiet install
 
-.PHONY: help demo demo-stop test bench lint unit integration e2e pythons lock clean
+.PHONY: help demo demo-stop test bench lint unit integration scenarios e2e pythons lock clean
 
 help: ## Show the commands
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  \1\t/p' Makefile | expand -t 16
@@ -33,6 +33,9 @@ unit: $(VENV)/test ## Only the unit tests
 
 integration: $(VENV)/test ## Only the integration tests
 	@tools/test.sh integration
+
+scenarios: $(VENV)/test ## Only the playbooks against simulated servers in containers (needs podman; installed when root on Debian)
+	@tools/test.sh scenarios
 
 e2e: $(VENV)/test ## Only the tests with the real engine
 	@tools/test.sh e2e

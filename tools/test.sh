@@ -1,27 +1,46 @@
 #!/usr/bin/env bash
-# All tests, or one part of them: lint unit integration e2e pythons.
+# All tests, or one part of them: lint unit integration scenarios e2e pythons.
 # What cannot run here is said; with CI=true leaving anything out is a failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PYTHON="${PYTHON:-python3}"
 VENV=.venv
 parts=("$@")
-[ $# -gt 0 ] || parts=(lint unit integration pythons e2e)
+[ $# -gt 0 ] || parts=(lint unit integration scenarios pythons e2e)
 left_out=()
 
+install_or_leave_out() {
+  # $1: what cannot be run without the packages after it. On Debian and Ubuntu they are installed when we are root.
+  local what=$1
+  shift
+  [ $# -gt 0 ] || return 0
+  if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    left_out+=("$what: install $*, or run as root on Debian or Ubuntu")
+    return 1
+  fi
+  echo "== installing $*"
+  if ! { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null; }; then
+    left_out+=("$what: $* could not be installed")
+    return 1
+  fi
+}
+
 system_packages() {
-  # Programs that the tests call, beside Python. On Debian and Ubuntu they are installed when we are root.
+  # Programs that the tests call, beside Python.
   local missing=()
   command -v git >/dev/null || missing+=(git)
   command -v ps >/dev/null || missing+=(procps)
   command -v curl >/dev/null || missing+=(curl)
-  [ ${#missing[@]} -gt 0 ] || return 0
-  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    echo "== installing ${missing[*]}"
-    apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-  else
-    left_out+=("what needs ${missing[*]}: install it, or run as root on Debian or Ubuntu")
-  fi
+  install_or_leave_out "what needs ${missing[*]}" "${missing[@]}" || true
+}
+
+container_packages() {
+  local missing=()
+  # runc is named, because podman's first choice does not work with both kinds of cgroups at once.
+  [ "${CONTAINER_ENGINE:-podman}" != podman ] || command -v podman >/dev/null || missing+=(podman runc netavark)
+  command -v mmdebstrap >/dev/null || missing+=(mmdebstrap debian-archive-keyring)
+  command -v ssh >/dev/null || missing+=(openssh-client)
+  install_or_leave_out "the scenarios in containers" "${missing[@]}"
 }
 
 step() {
@@ -50,6 +69,9 @@ lint() {
 unit() { $VENV/bin/python -m pytest -q tests/unit; }
 
 integration() { $VENV/bin/python -m pytest -q tests/integration; }
+
+# Containers leave helper processes behind, which process 1 of some CI machines does not take care of.
+scenarios() { $VENV/bin/python tools/reap.py tools/scenarios.sh; }
 
 e2e() { $VENV/bin/python -m pytest -q -x tests/e2e; }
 
@@ -85,7 +107,7 @@ pythons() {
 make -s "$VENV/test" PYTHON="$PYTHON"
 system_packages
 for part in "${parts[@]}"; do
-  step "$part" "$part"
+  if [ "$part" != scenarios ] || container_packages; then step "$part" "$part"; fi
 done
 if [ ${#left_out[@]} -gt 0 ]; then
   printf 'Left out: %s\n' "${left_out[@]}"
