@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -66,8 +67,11 @@ def play(folder: Path, one: dict[str, Any], *arguments: str, **variables: Any) -
     values = {
         "ansible_connection": "local",
         "ansible_python_interpreter": sys.executable,
-        "plan_result": {"host": "host-a", "services": [one]},
-        "survey_result": {"survey": {"cards": {"cpu": [{"index": core} for core in cores(2)]}}},
+        "plan_result": {
+            "host": "host-a",
+            "services": [one],
+            "survey_json": json.dumps({"cards": {"cpu": [{"index": core} for core in cores(2)]}}),
+        },
         "modelyard_intent": {"checks": variables.pop("checks", {})},
         **variables,
     }

@@ -20,7 +20,7 @@ def planned(name, wish=None, **seen):
     """What a host has registered when it was planned for."""
     survey = worlds.survey(host={"name": name}, **seen)
     plan = planner.plan(wish or worlds.intent(), survey)
-    return {"modelyard_intent": {"changed": False}, "plan_result": {**plan, "survey": survey, "changed": False}}
+    return {"modelyard_intent": {"changed": False}, "plan_result": {**plan, "survey_json": json.dumps(survey), "changed": False}}
 
 
 def refused(task, findings):
@@ -106,7 +106,7 @@ def test_cards_and_what_is_switched_off_are_shown(capfd):
         accelerators={"nvidia": {"process_list": "listed"}},
         processes={"4711": worlds.process(4711)},
     )
-    result = report({"box": {"plan_result": {**planner.plan(wish, survey), "survey": survey}}})
+    result = report({"box": {"plan_result": {**planner.plan(wish, survey), "survey_json": json.dumps(survey)}}})
     shown = capfd.readouterr().out
     assert result["refused"] == []
     assert "2 x NVIDIA GeForce RTX 4090  qwen3-14b-32k (start)" in shown
@@ -151,7 +151,7 @@ def test_the_file_holds_findings_plans_and_surveys_for_its_owner_alone(tmp_path,
     assert document["at"].endswith("+00:00")
     assert list(document["hosts"]) == ["a", "b"]
     assert document["hosts"]["a"]["findings"] == hosts["a"]["plan_result"]["findings"]
-    assert document["hosts"]["a"]["survey"] == hosts["a"]["plan_result"]["survey"]
+    assert document["hosts"]["a"]["survey"] == json.loads(hosts["a"]["plan_result"]["survey_json"])
     assert document["hosts"]["a"]["survey"]["raw"] == raw
     assert document["hosts"]["b"]["findings"] == inventory
     assert (document["hosts"]["b"]["plan"], document["hosts"]["b"]["survey"]) == (None, None)

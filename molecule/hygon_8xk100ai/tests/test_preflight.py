@@ -33,7 +33,7 @@ FAULTS = [
     (["gone_from_bus", "--card", "5"], "PF-CARD-COUNT", "7 answer and 7 are on the bus", ["PL-CARDS"]),
     (["memory_stays=24000", "--card", "3"], "PF-MEMORY-HELD", "card 3 (0000:1a:00.0): 24002 MiB of 65520 MiB", []),
     (["denied", "--card", "2"], "PF-DEVICE-DENIED", "user llm may not open /dev/dri/renderD130", []),
-    (["driver_not_loaded"], "PF-DRIVER-NOT-LOADED", "is on disk", ["PF-CARD-COUNT", "PL-CARDS"]),
+    (["driver_not_loaded"], "PF-DRIVER-NOT-LOADED", "is on disk", ["PF-CARD-COUNT", "PF-DEVICE-MISSING", "PL-CARDS"]),
     (["process_list_blank"], "PF-CARD-USERS-UNKNOWN", "the tool's list of processes is unknown", []),
     (["crash=--showpids"], "PF-CARD-USERS-UNKNOWN", "unknown", []),
     (["garbage"], "PF-TOOL-OUTPUT", "hy-smi cannot be relied on", ["PF-CARD-COUNT", "PL-CARDS"]),

@@ -36,7 +36,7 @@ FAULTS = [
     (["field_error=sensor", "--card", "1"], "PF-CARD-DEGRADED", "card 1", []),
     (["memory_stays=30000", "--card", "1"], "PF-MEMORY-HELD", "card 1 (0000:02:00.0): 30004 MiB of 49140", []),
     (["version_mismatch=580.126.09"], "PF-DRIVER-MISMATCH", "580.126.09", ["PF-CARD-COUNT", "PL-CARDS"]),
-    (["driver_not_loaded"], "PF-DRIVER-NOT-LOADED", "is on disk", ["PF-CARD-COUNT", "PL-CARDS"]),
+    (["driver_not_loaded"], "PF-DRIVER-NOT-LOADED", "is on disk", ["PF-CARD-COUNT", "PF-DEVICE-MISSING", "PL-CARDS"]),
     (["garbage"], "PF-TOOL-OUTPUT", "nvidia-smi cannot be relied on", ["PF-CARD-COUNT", "PL-CARDS"]),
     (["process_list_blank"], "PF-CARD-USERS-UNKNOWN", "unknown", []),
 ]

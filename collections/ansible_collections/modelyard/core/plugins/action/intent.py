@@ -6,12 +6,11 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-import yaml
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
-from ansible_collections.modelyard.core.plugins.module_utils.plan import intent
+from ansible_collections.modelyard.core.plugins.module_utils.plan import intent, tables
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding, refusals
 from ansible_collections.modelyard.core.plugins.plugin_utils import control, plain, refuse
 
@@ -102,11 +101,15 @@ def _hash(service: str, key: Any) -> str:
 
 
 def _specs(roles: Path) -> dict[str, dict[str, Any]]:
-    """Options of the main entry point of every role, by role."""
+    """Options of the main entry point of every role, by role: a fresh dict of what others have read, too."""
     return {
-        path.parent.parent.name: yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"]["main"]["options"]
-        for path in sorted(roles.glob("*/meta/argument_specs.yml"))
+        path.parent.parent.name: tables.read_yaml(path)["argument_specs"]["main"]["options"]
+        for path in sorted(roles.resolve().glob("*/meta/argument_specs.yml"))
     }
+
+
+# Ansible works on each host in a process of its own, made from the one that has read this file: so the specs are read once.
+_specs(Path(__file__).resolve().parents[6] / "roles")
 
 
 def _validated(given: dict[str, Any], spec: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, str]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from ansible.plugins.action import ActionBase
@@ -16,7 +17,7 @@ tables.read_all()
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
-    """`intent`: result of the action of that name. Register it as plan_result: the plan, and the survey it is made from."""
+    """`intent`: result of the action of that name. Register it as plan_result: the plan, and as JSON the survey behind it."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Look, plan, print the plan where there is something to plan for or to see; or refuse."""
@@ -24,11 +25,14 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         variables = task_vars or {}
         intent = plain(self._task.args["intent"])
         said, found = surveying.look(self, surveying.request(intent), variables)
-        result.update(said)
         if found:
+            result.update(said)
             return refuse.result(result, f"The survey of {variables.get('inventory_hostname', '')}", found, intent["show"])
         plan = planner.plan(intent, plain(said["survey"]))
         if plan["services"] or plan["cards"]:
             display.display("\n" + text.plan(plan))
-        result.update(plan, changed=False)
+        # The survey as one text: Ansible walks through every value of a result several times, which is most of the control
+        # node's work with a hundred hosts, and hardly anybody reads it.
+        result.update(plan, survey_json=json.dumps(plain(said["survey"])), changed=False)
+        result.update({key: said[key] for key in ("ansible_facts", "warnings", "deprecations") if key in said})
         return result

@@ -19,7 +19,7 @@ from ansible_collections.modelyard.core.plugins.plugin_utils.plain import plain
 
 display = Display()
 #: What a registered plan has besides the plan itself.
-NOT_OF_THE_PLAN = ("survey", "ansible_facts", "changed", "failed")
+NOT_OF_THE_PLAN = ("survey_json", "ansible_facts", "changed", "failed")
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
@@ -33,14 +33,16 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         result: dict[str, Any] = super().run(tmp, task_vars)
         variables = task_vars or {}
         names = [str(name) for name in variables["ansible_play_hosts_all"]]
-        seen = {name: _of(name, variables["hostvars"][name]) for name in names}
+        # Raw: what was registered holds no templates, and looking for some in a hundred hosts takes a while.
+        registered = getattr(variables["hostvars"], "raw_get", variables["hostvars"].__getitem__)
+        hosts = {name: registered(name) for name in names}
+        seen = {name: _of(name, host) for name, host in hosts.items()}
         display.display("\n" + text.report(seen))
         findings = [{"host": name, **item} for name, host in seen.items() for item in host["findings"]]
         refused = list(dict.fromkeys(item["host"] for item in findings if item["severity"] == REFUSE))
         path = str(self._task.args.get("json") or "")
         if path:
-            more = {name: _more(variables["hostvars"][name]) for name in names}
-            _write(Path(path).expanduser(), {name: {**host, **more[name]} for name, host in seen.items()})
+            _write(Path(path).expanduser(), {name: {**host, **_more(hosts[name])} for name, host in seen.items()})
             display.display(f"  Written: {path}")
         result.update(changed=False, findings=findings, refused=refused, hosts=names)
         return result
@@ -79,7 +81,7 @@ def _plan(host: Mapping[str, Any]) -> dict[str, Any] | None:
 def _more(host: Mapping[str, Any]) -> dict[str, Any]:
     """Plan and survey of a host, the survey with the raw outputs of its tools; None where it did not come to that."""
     seen = plain(dict(host["plan_result"])) if "plan_result" in host else {}
-    return {"plan": _plan(host), "survey": seen.get("survey")}
+    return {"plan": _plan(host), "survey": json.loads(seen["survey_json"]) if "survey_json" in seen else None}
 
 
 def _write(path: Path, hosts: dict[str, Any]) -> None:

@@ -33,6 +33,11 @@ RETURN = r"""
 survey: {description: What was seen; see module_utils/survey/host.py., type: dict, returned: success}
 """
 
+import gc
+
+# Before the other files are compiled: the process lives for a moment and leaves no garbage that matters.
+gc.disable()
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.modelyard.core.plugins.module_utils.plan.runtime_id import runtime_id
 from ansible_collections.modelyard.core.plugins.module_utils.survey import host, runtimes
@@ -69,7 +74,8 @@ def main() -> None:
         backends=args["backends"],
         sysroot=args["sysroot"],
     )
-    module.exit_json(changed=False, survey=host.look(request))
+    # Without the arguments: the table of the backends would come back from every host.
+    module.exit_json(changed=False, survey=host.look(request), invocation={})
 
 
 if __name__ == "__main__":

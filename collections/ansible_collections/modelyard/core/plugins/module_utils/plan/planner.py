@@ -45,6 +45,8 @@ def plan(intent: Mapping[str, Any], survey: Mapping[str, Any]) -> Dict[str, Any]
         "switched_off": switched_off,
         "baseline": baseline.recorded(survey),
         "cards": _card_rows(survey),
+        "python": survey["python"]["path"],
+        "digest": survey["digest"],
         "changes": [s["name"] for s in services if s["action"] in (START, RESTART)],
     }
 

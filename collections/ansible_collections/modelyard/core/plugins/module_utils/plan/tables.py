@@ -33,7 +33,8 @@ class Runtime(NamedTuple):
 
 
 @functools.cache
-def _yaml(path: Path) -> Dict[str, Any]:
+def read_yaml(path: Path) -> Dict[str, Any]:
+    """A mapping from a YAML file, read once in a process. Whoever gets it must not change it."""
     # With libyaml this takes a tenth of the time.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     data: Dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
@@ -51,7 +52,7 @@ def runtime(name: str) -> Optional[Runtime]:
     lock = DATA / "runtimes" / f"{name}.txt"
     if not lock.is_file():
         return None
-    facts = _yaml(lock.with_suffix(".yml"))
+    facts = read_yaml(lock.with_suffix(".yml"))
     return Runtime(
         name=name,
         lock=lock.read_text(encoding="utf-8"),
@@ -67,19 +68,19 @@ def runtime(name: str) -> Optional[Runtime]:
 
 def vllm(release: str) -> Dict[str, Any]:
     """Options of one vLLM release: {release, removed, owned, options: {switch, flag, value, list}}."""
-    return _yaml(DATA / "vllm" / f"{release}.yml")
+    return read_yaml(DATA / "vllm" / f"{release}.yml")
 
 
 def backend(name: str) -> Dict[str, Any]:
     """What a backend needs: environment, memory figures, how cards are named."""
-    return dict(_yaml(DATA / "backends.yml")[name])
+    return dict(read_yaml(DATA / "backends.yml")[name])
 
 
 def read_all() -> None:
     """Read every table that a plan may need, for processes that are made from this one."""
-    _yaml(DATA / "backends.yml")
+    read_yaml(DATA / "backends.yml")
     for path in (DATA / "vllm").glob("*.yml"):
-        _yaml(path)
+        read_yaml(path)
     for name in runtime_names():
         runtime(name)
 
@@ -91,4 +92,4 @@ def accelerators() -> Dict[str, Dict[str, Any]]:
 
 def backends() -> List[str]:
     """Backends that can be planned for."""
-    return sorted(_yaml(DATA / "backends.yml"))
+    return sorted(read_yaml(DATA / "backends.yml"))

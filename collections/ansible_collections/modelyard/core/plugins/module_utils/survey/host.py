@@ -25,7 +25,6 @@ from ansible_collections.modelyard.core.plugins.module_utils.survey import (
     processes,
     runtimes,
     services,
-    sessions,
     shared_memory,
     shell_environment,
 )
@@ -101,7 +100,7 @@ def look(request: Request) -> Dict[str, Any]:
     readable = {pid: p for pid, p in table.items() if pid not in hung or not processes.memory_locked(p)}
     ours = {name: services.service(request.home, name, readable, request.runtimes_dir) for name in names}
     shm = shared_memory.segments(handles, table, hung)
-    seats = sessions.sessions(table, handles)
+    seats = _sessions(table, handles)
     listening = services.listeners(handles)
     ports = services.ports(request.ports, ours, listening)
     ended = [pid for pid in processes.zombies(table) if _remains(table[pid], began)]
@@ -144,7 +143,7 @@ def look(request: Request) -> Dict[str, Any]:
         "stuck": hung,
         "shm": shm,
         "sessions": seats,
-        "units": sessions.units(request.services),
+        "units": _units(request.services),
         "listeners": listening,
         "environment": {key: shell[key] for key in ("proxies", "visibility")},
         "limits": limits.look(),
@@ -179,6 +178,22 @@ def _remains(zombie: proc.Process, since: float) -> bool:
     time.sleep(max(0.0, since + ENDED_S - time.monotonic()))
     now = proc.read(zombie.pid)
     return now is not None and now.start == zombie.start
+
+
+def _sessions(table: Dict[int, proc.Process], handles: proc.Handles) -> List[Dict[str, Any]]:
+    if not any(process.comm.lower().startswith(("screen", "tmux")) for process in table.values()):
+        return []
+    from ansible_collections.modelyard.core.plugins.module_utils.survey import sessions  # noqa: PLC0415  (only where needed)
+
+    return sessions.sessions(table, handles)
+
+
+def _units(names: Sequence[str]) -> List[Dict[str, str]]:
+    if not names:
+        return []
+    from ansible_collections.modelyard.core.plugins.module_utils.survey import sessions  # noqa: PLC0415  (only where needed)
+
+    return sessions.units(names)
 
 
 def _described(

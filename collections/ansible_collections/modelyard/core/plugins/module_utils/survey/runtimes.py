@@ -51,10 +51,15 @@ def pythons(path: str) -> Dict[str, str]:
     """
     found: Dict[str, str] = {}
     for folder in dict.fromkeys([*path.split(":"), "/usr/bin", "/usr/local/bin", "/usr/libexec"]):
-        for file in sorted(Path(folder).glob("*python3*")) if folder.startswith("/") else ():
-            match = NAME.fullmatch(os.path.realpath(str(file)).rpartition("/")[2])
-            if match and os.access(str(file), os.X_OK):
-                found.setdefault(os.path.realpath(str(file)), match.group(1))
+        try:
+            names = [entry.name for entry in os.scandir(folder) if "python3" in entry.name] if folder.startswith("/") else []
+        except OSError:
+            continue
+        for name in sorted(names):
+            place = os.path.realpath(f"{folder}/{name}")
+            match = NAME.fullmatch(place.rpartition("/")[2])
+            if match and os.access(place, os.X_OK):
+                found.setdefault(place, match.group(1))
     return found
 
 

@@ -7,12 +7,14 @@ import os
 import socket
 from typing import Any, Dict, List, Mapping, Sequence
 
-from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, proc, stop, supervisor
+from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, proc, supervisor
 from ansible_collections.modelyard.core.plugins.module_utils.survey import http
 
 
 def service(home: str, name: str, table: Dict[int, proc.Process], runtimes_dir: str = "") -> Dict[str, Any]:
     """State of one service from its folder and the process table, never from memory of what was done."""
+    from ansible_collections.modelyard.core.plugins.module_utils.process import stop  # noqa: PLC0415  most hosts have no service
+
     claim = stop.claim(home, name, runtimes_dir)
     found = identity.census(claim, table)
     keepers = {recorded.pid for recorded in claim.sessions}

@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict
+import importlib
+from typing import TYPE_CHECKING, Any, Dict
 
-from ansible_collections.modelyard.core.plugins.module_utils.survey.nvidia_smi import (
-    compute_apps,
-    kernel_log,
-    list_gpus,
-    query_gpu,
-    reset,
-    table,
-    topo,
-    values,
-    xml_log,
-)
-from ansible_collections.modelyard.core.plugins.module_utils.survey.nvidia_smi.request import ReaderError, Request, check
+from ansible_collections.modelyard.core.plugins.module_utils.survey.nvidia_smi import values
+from ansible_collections.modelyard.core.plugins.module_utils.survey.nvidia_smi.request import ReaderError, check
+
+if TYPE_CHECKING:  # never true, but Ansible sends along what it finds here: a look at a host loads one of them only
+    from ansible_collections.modelyard.core.plugins.module_utils.survey.nvidia_smi import (  # noqa: F401
+        compute_apps,
+        kernel_log,
+        list_gpus,
+        query_gpu,
+        reset,
+        table,
+        topo,
+        xml_log,
+    )
 
 __all__ = ["ReaderError", "read_nvidia_smi"]
 
-CSV_READERS: Dict[str, Callable[[str, Request], Dict[str, Any]]] = {
-    "query_gpu_csv": query_gpu.read,
-    "compute_apps_csv": compute_apps.read,
-}
-READERS: Dict[str, Callable[[str], Dict[str, Any]]] = {
-    "xml": xml_log.read,
-    "list_gpus": list_gpus.read,
-    "table": table.read,
-    "topo": topo.read,
-    "gpu_reset": reset.read,
-    "kernel_log": kernel_log.read,
-    "message": table.read,
+#: The file here that reads a format; those of CSV are told what was asked for.
+READERS = {
+    "query_gpu_csv": "query_gpu",
+    "compute_apps_csv": "compute_apps",
+    "xml": "xml_log",
+    "list_gpus": "list_gpus",
+    "table": "table",
+    "topo": "topo",
+    "gpu_reset": "reset",
+    "kernel_log": "kernel_log",
+    "message": "table",
 }
 
 
@@ -51,6 +53,6 @@ def read_nvidia_smi(text: str, request: Dict[str, Any]) -> Dict[str, Any]:
         raise ReaderError(f"the output to read must be text, not {type(text).__name__}")
     checked = check(request)
     cleaned = values.clean(str(text))
-    if checked.format in CSV_READERS:
-        return CSV_READERS[checked.format](cleaned, checked)
-    return READERS[checked.format](cleaned)
+    reader = importlib.import_module(f"{__name__}.{READERS[checked.format]}")
+    answer: Dict[str, Any] = reader.read(cleaned, checked) if checked.format.endswith("_csv") else reader.read(cleaned)
+    return answer
