@@ -82,14 +82,6 @@ def test_alive_means_this_very_process_and_not_a_zombie(tmp_path, state, start, 
     assert proc.alive(7, start, tmp_path) is alive
 
 
-def test_descendants_are_all_below_and_end_where_parents_form_a_ring():
-    parents = {2: 1, 3: 2, 4: 3, 5: 1, 6: 7, 7: 6}
-    table = {pid: proc.Process(pid, ppid, 0, 0, "S", 0, "", 0, 1) for pid, ppid in parents.items()}
-    assert proc.descendants({2}, table) == {3, 4}
-    assert proc.descendants({1}, table) == {2, 3, 4, 5}
-    assert proc.descendants({6}, table) == {7}
-
-
 def test_a_variable_is_read_by_its_whole_name(tmp_path):
     fake_proc.add(tmp_path, 7, environ={"XMODELYARD": "no", "MODELYARD_SERVICE": "a=b", "MODELYARD": "short"})
     assert proc.environment(7, "MODELYARD_SERVICE", tmp_path) == "a=b"
@@ -117,8 +109,7 @@ def test_maps_and_descriptors_give_files_and_shared_memory(tmp_path):
         "/dev/shm/models/psm_a",
     }
     assert proc.shared_memory(7, tmp_path) == {"psm_1", "psm_gone", "sem.mp-x"}
-    assert proc.socket_owner(99, proc.processes(tmp_path), tmp_path) == 7
-    assert proc.socket_owner(98, proc.processes(tmp_path), tmp_path) is None
+    assert proc.socket_owners(proc.handles(proc.processes(tmp_path), tmp_path)) == {99: 7}
 
 
 def test_only_listening_sockets_of_both_families_are_listeners(tmp_path):
@@ -144,7 +135,7 @@ def test_this_process_and_its_socket_are_found_on_the_real_system():
         listening.listen()
         port = listening.getsockname()[1]
         inode = next(x.inode for x in proc.listeners() if x.port == port)
-        assert proc.socket_owner(inode, {os.getpid(): proc.read(os.getpid())}) == os.getpid()
+        assert proc.socket_owners(proc.handles({os.getpid(): proc.read(os.getpid())}))[inode] == os.getpid()
 
 
 def test_a_real_process_is_alive_until_it_is_a_zombie_and_then_gone():

@@ -147,13 +147,14 @@ def test_limits_disk_and_memory_are_weighed(site):
         {
             "name": "big-on-cpu",
             "model": {"id": "big", "path": "/srv/models/stand-in"},
+            "topology": {"replicas": 40},
             "engine": {"kv_cache_memory_bytes": 2**50},
             "runtime_path": "/opt/stand-in",
         }
     ]
     with site.file("/etc/security/limits.d/lab.conf", "root hard nofile 512\nroot soft nofile 512\n"):
         look = site.look()
-    assert {"PF-LIMITS", "PF-DISK-LOW", "PF-MEMORY", "PF-HOME"} <= set(look.serious)
+    assert {"PF-LIMITS", "PF-DISK-LOW", "PF-MEMORY", "PF-HOME", "PF-SHM"} <= set(look.serious)
     assert "mounted read-only" in look.text("PF-DISK-LOW")
     assert "open files at most 512" in look.text("PF-LIMITS")
 

@@ -120,21 +120,6 @@ def alive(pid: int, start: int, proc: Path = PROC) -> bool:
     return process is not None and process.start == start and process.state not in "ZX"
 
 
-def descendants(roots: Set[int], table: Dict[int, Process]) -> Set[int]:
-    """The pids below `roots`, without the roots."""
-    children: Dict[int, List[int]] = {}
-    for process in table.values():
-        children.setdefault(process.ppid, []).append(process.pid)
-    found: Set[int] = set()
-    queue = list(roots)
-    while queue:
-        for child in children.get(queue.pop(), []):
-            if child not in found and child not in roots:
-                found.add(child)
-                queue.append(child)
-    return found
-
-
 def command(pid: int, proc: Path = PROC, limit: int = 300) -> Optional[str]:
     """The command line, cut to `limit` characters; None when it cannot be read, empty for zombies and kernel threads.
 
@@ -380,15 +365,6 @@ def listeners(proc: Path = PROC) -> List[Listener]:
                 address, _, port = fields[1].rpartition(":")
                 found.append(Listener(address, int(port, 16), int(fields[9]), int(fields[7])))
     return found
-
-
-def socket_owner(inode: int, table: Dict[int, Process], proc: Path = PROC) -> Optional[int]:
-    """The pid that holds a socket; None when it belongs to a process whose descriptors may not be read."""
-    wanted = f"socket:[{inode}]"
-    for pid in table:
-        if any(target == wanted for target in open_files(pid, proc)):
-            return pid
-    return None
 
 
 @functools.lru_cache(maxsize=1024)  # the account database may be far away

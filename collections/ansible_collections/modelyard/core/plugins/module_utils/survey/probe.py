@@ -29,10 +29,10 @@ def processes(home: str, service: str, state: Dict[str, Any]) -> Dict[str, Any]:
 
 def port(home: str, service: str, state: Dict[str, Any]) -> Dict[str, Any]:
     """Who listens on the instance's port."""
-    table = proc.processes()
     wanted = state["request"]["port"]
     listeners = [x for x in proc.listeners() if x.port == wanted]
-    owners = {proc.socket_owner(x.inode, table) for x in listeners}
+    known = proc.socket_owners(proc.handles(proc.processes()))
+    owners = {known.get(x.inode) for x in listeners}
     mine = processes(home, service, state)["pids"]
     return {"listening": bool(listeners), "pid": next(iter(owners), None), "ours": bool(owners) and owners <= set(mine)}
 
