@@ -100,7 +100,8 @@ pythons() {
     folder=".venv-$other"
     "$folder/bin/python" -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear "$folder"
     "$folder/bin/python" -m pip --disable-pip-version-check --quiet --quiet install -r requirements/test.txt
-    "$folder/bin/python" -m pytest -q tests/unit tests/integration
+    # Without the tensors: they are made by the runtime's Python, whichever runs the tests.
+    "$folder/bin/python" -m pytest -q tests/unit tests/integration --ignore=tests/integration/test_card_test.py
   done
 }
 
