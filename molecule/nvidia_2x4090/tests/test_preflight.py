@@ -11,6 +11,10 @@ HALF_ENDED = (
     "import ctypes, sys, threading, time; held = open(sys.argv[1]);"
     "threading.Thread(target=time.sleep, args=(600,)).start(); ctypes.CDLL(None).syscall(60, 0)"
 )
+#: The parent of a vfork waits in state D, which no signal but KILL ends, until its child runs another program: here never.
+HANGS = (
+    "import ctypes, sys; held = open(sys.argv[1]); libc = ctypes.CDLL(None); libc.vfork(); [libc.pause() for _ in iter(int, 1)]"
+)
 NEVER_WAITS = "import os, time; os.fork() or os._exit(0); time.sleep(600)"
 LISTENS = "import socket, time; s = socket.socket(); s.bind(('127.0.0.1', 8000)); s.listen(); time.sleep(600)"
 CARD0, CARD1 = "/sim/dev/nvidia0", "/sim/dev/nvidia1"
@@ -92,6 +96,18 @@ def test_a_plain_zombie_is_a_note_with_its_parent(site):
         look = site.look()
     assert look.serious == []
     assert f"parent {pid}" in look.text("PF-ZOMBIE")
+
+
+def test_a_process_that_hangs_on_a_wanted_card_is_told(site):
+    """Not in a driver, of which there is none here: where it hangs is hidden in a container, and the finding says so."""
+    with site.process(["python3", "-c", HANGS, CARD0], user="llm") as pid:
+        site.must(["bash", "-c", f"until grep -q 'State:.D' /proc/{pid}/status; do sleep 0.1; done"], user="root")
+        look = site.look()
+        site.must(["pkill", "-9", "-P", str(pid)], user="root")
+    assert "PF-STUCK-ELSEWHERE" in look.serious
+    assert f"pid {pid} of user llm" in look.text("PF-STUCK-ELSEWHERE")
+    assert "hangs in the kernel (state D)" in look.text("PF-STUCK-ELSEWHERE")
+    assert "it is on a card that a service wants: let root look first" in look.text("PF-STUCK-ELSEWHERE")
 
 
 def test_what_is_taken_already_is_found_all_at_once(site):
