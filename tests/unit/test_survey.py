@@ -213,7 +213,8 @@ def test_a_folder_without_a_python_is_no_runtime(tmp_path, folder):
 
 
 def ports(wanted, ours):
-    return services.ports(wanted, ours, services.listeners(proc.handles(proc.processes())))
+    table = proc.processes()
+    return services.ports(wanted, ours, services.listeners(proc.handles(table), table))
 
 
 def test_a_port_that_somebody_listens_on_is_named_with_pid_user_and_command():
@@ -232,12 +233,22 @@ def test_a_port_that_somebody_listens_on_is_named_with_pid_user_and_command():
     assert ports([port], {}) == {}
 
 
+def test_the_command_line_of_a_process_that_hangs_is_left_unread(monkeypatch):
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        port = listening.getsockname()[1]
+        monkeypatch.setattr(proc, "command", lambda pid: pytest.fail(f"the command line of {pid} was read"))
+        found = services.listeners(proc.handles({os.getpid(): proc.read(os.getpid())}), [])
+    assert [(x["pid"], x["command"]) for x in found if x["port"] == port] == [(os.getpid(), "")]
+
+
 def test_a_listener_that_may_not_be_looked_into_has_no_pid_but_a_user():
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
         port = listening.getsockname()[1]
-        unseen = services.listeners(proc.Handles({}, {os.getpid()}))
+        unseen = services.listeners(proc.Handles({}, {os.getpid()}), proc.processes())
         assert services.ports([port], {}, unseen) == {
             str(port): {"service": "", "pid": None, "user": getpass.getuser(), "command": ""},
         }

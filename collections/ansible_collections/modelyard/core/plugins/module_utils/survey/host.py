@@ -101,7 +101,7 @@ def look(request: Request) -> Dict[str, Any]:
     ours = {name: services.service(request.home, name, readable, request.runtimes_dir) for name in names}
     shm = shared_memory.segments(handles, table, hung)
     seats = _sessions(table, handles)
-    listening = services.listeners(handles)
+    listening = services.listeners(handles, readable)
     ports = services.ports(request.ports, ours, listening)
     ended = [pid for pid in processes.zombies(table) if _remains(table[pid], began)]
     again = {pid: found for pid in ended for found in [proc.read(pid)] if found}
@@ -159,11 +159,7 @@ def look(request: Request) -> Dict[str, Any]:
             *(f"the shell's settings in {path}" for path in shell["not_readable"]),
         ],
         "raw": raw,
-        "baseline": {
-            key: entry
-            for key, entry in (layout.read_json(Path(request.home) / "cards.json") or {}).items()
-            if isinstance(entry, dict)
-        },
+        "baseline": layout.read_json(Path(request.home) / "cards.json") or {},
         "lock": layout.read_json(Path(request.home) / "lock"),
         "runtimes": _runtimes(request.runtimes, ours),
         "models": {path: models.model_listing(path) for path in request.models},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, Collection, Dict, List, Mapping, Sequence
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, proc, supervisor
 from ansible_collections.modelyard.core.plugins.module_utils.survey import http
@@ -68,8 +68,11 @@ def accepted_for(instances: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
     return [{"index": i["index"], "leader": i["leader"], "digest": i["digest"]} for i in instances if i["alive"]]
 
 
-def listeners(handles: proc.Handles) -> List[Dict[str, Any]]:
-    """Every listening TCP socket: {address, port, user, pid, command}; pid None for a process that may not be looked into."""
+def listeners(handles: proc.Handles, readable: Collection[int]) -> List[Dict[str, Any]]:
+    """Every listening TCP socket: {address, port, user, pid, command}; pid None for a process that may not be looked into.
+
+    `readable`: pids whose command line can be read without the risk of hanging with them; of others it is left empty.
+    """
     owners = proc.socket_owners(handles)
     found = []
     for listener in proc.listeners():
@@ -80,7 +83,7 @@ def listeners(handles: proc.Handles) -> List[Dict[str, Any]]:
                 "port": listener.port,
                 "user": proc.user_name(listener.uid),
                 "pid": pid,
-                "command": (proc.command(pid) or "") if pid else "",
+                "command": (proc.command(pid) or "") if pid is not None and pid in readable else "",
             }
         )
     return found
