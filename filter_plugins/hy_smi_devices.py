@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
 from ansible_collections.modelyard.core.plugins.module_utils.survey.rocm_smi import read_hy_smi
+from ansible_collections.modelyard.core.plugins.plugin_utils import texts
 
 DOCUMENTATION = r"""
 name: hy_smi_devices
@@ -55,10 +54,7 @@ def hy_smi_devices(text: str, command: str = "hy-smi") -> list[dict[str, Any]]:
 
     :raises AnsibleFilterError: the input or the command is no text.
     """
-    for name, given in (("the output", text), ("the command", command)):
-        if not isinstance(given, str):
-            kind = "a mapping" if isinstance(given, Mapping) else type(given).__name__
-            raise AnsibleFilterError(f"hy_smi_devices reads {name} as text, not {kind}: pass the .stdout of the command.")
+    texts.wanted("hy_smi_devices", output=text, command=command)
     devices: list[dict[str, Any]] = read_hy_smi(str(text), str(command))["devices"]
     return devices
 
