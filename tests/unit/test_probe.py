@@ -11,7 +11,7 @@ import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
 from ansible_collections.modelyard.core.plugins.module_utils.survey import http as http_client
-from ansible_collections.modelyard.core.plugins.module_utils.survey import probe
+from ansible_collections.modelyard.core.plugins.module_utils.survey import probe, services
 from unit import worlds
 
 
@@ -66,39 +66,78 @@ def test_serial_requests_stop_at_the_first_that_fails(engine, tmp_path):
     assert complaint.startswith("request 3: HTTP 500.")
 
 
-@pytest.mark.parametrize(
-    ("wanted", "kept"),
-    [
-        ({"passed": True, "complete": True}, True),
-        ({"passed": True, "complete": False}, False),
-        ({"passed": False, "complete": True}, False),
-    ],
-)
-def test_only_a_whole_and_passed_ladder_makes_a_service_accepted(tmp_path, wanted, kept):
-    folder = layout.instance_dir(str(tmp_path), "tiny", 0)
-    (folder / "run").mkdir(parents=True)
-    layout.write_json(folder / "run/state.json", state())
-    result = probe.record(str(tmp_path), "tiny", {**wanted, "asked": [0], "steps": []})
-    assert layout.read_json(tmp_path / result)["passed"] is wanted["passed"]
-    accepted = layout.read_json(tmp_path / "services/tiny/accepted.json")
-    assert (accepted is not None) is kept
-    if kept:
-        assert accepted["instances"] == [{"index": 0, "leader": state()["leader"], "digest": "d"}]
+def started(home, index, digest="d"):
+    folder = layout.instance_dir(str(home), "tiny", index)
+    (folder / "run").mkdir(parents=True, exist_ok=True)
+    written = state()
+    written["request"]["digest"] = digest
+    layout.write_json(folder / "run/state.json", written)
 
 
-def test_a_failed_ladder_takes_an_earlier_acceptance_back_and_a_part_of_it_does_not(tmp_path):
-    base = tmp_path / "services/tiny"
-    base.mkdir(parents=True)
-    layout.write_json(base / "accepted.json", {"instances": []})
-    probe.record(str(tmp_path), "tiny", {"passed": True, "complete": False, "steps": []})
-    assert (base / "accepted.json").exists()
-    probe.record(str(tmp_path), "tiny", {"passed": False, "complete": False, "steps": []})
-    assert not (base / "accepted.json").exists()
+def steps(index, failed="", ids=None):
+    return [{"id": id, "instance": index, "passed": id != failed} for id in (ids or [step.id for step in acceptance.LADDER])]
+
+
+def record(home, *walked):
+    asked = sorted({step["instance"] for step in walked})
+    return probe.record(
+        str(home), "tiny", {"passed": all(step["passed"] for step in walked), "asked": asked, "steps": list(walked)}
+    )
+
+
+def accepted(home):
+    return [(one["index"], one["digest"]) for one in services.accepted(str(home), "tiny")]
+
+
+def test_a_whole_and_passed_ladder_makes_an_instance_accepted(tmp_path):
+    started(tmp_path, 0)
+    result = record(tmp_path, *steps(0))
+    (proof,) = services.accepted(str(tmp_path), "tiny")
+    assert layout.read_json(tmp_path / result)["passed"] is True
+    assert proof == {"index": 0, "leader": state()["leader"], "digest": "d", "at": proof["at"], "result": result}
+
+
+def test_a_part_of_the_ladder_makes_nothing_accepted_and_takes_nothing_away(tmp_path):
+    started(tmp_path, 0)
+    record(tmp_path, *steps(0, ids=["health", "schema"]))
+    assert accepted(tmp_path) == []
+    record(tmp_path, *steps(0))
+    record(tmp_path, *steps(0, ids=["health"]))
+    assert accepted(tmp_path) == [(0, "d")]
+
+
+def test_a_failed_step_takes_the_acceptance_of_its_instance_and_of_no_other(tmp_path):
+    started(tmp_path, 0)
+    started(tmp_path, 1)
+    record(tmp_path, *steps(0), *steps(1))
+    assert accepted(tmp_path) == [(0, "d"), (1, "d")]
+    record(tmp_path, *steps(1, failed="schema", ids=["schema"]))
+    assert accepted(tmp_path) == [(0, "d")]
+    record(tmp_path, *steps(0, failed="process", ids=["process"]))
+    assert not (tmp_path / "services/tiny/accepted.json").exists()
+
+
+def test_an_instance_that_was_started_anew_is_accepted_alone(tmp_path):
+    started(tmp_path, 0)
+    started(tmp_path, 1)
+    record(tmp_path, *steps(0), *steps(1))
+    started(tmp_path, 1, digest="other")
+    record(tmp_path, *steps(1))
+    assert accepted(tmp_path) == [(0, "d"), (1, "other")]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"instances": 3}', '{"instances": [3, {}]}', '{"at": 1.0}'])
+def test_an_unreadable_record_of_acceptances_counts_nothing_and_is_written_anew(tmp_path, text):
+    started(tmp_path, 0)
+    (tmp_path / "services/tiny/accepted.json").write_text(text)
+    assert accepted(tmp_path) == []
+    record(tmp_path, *steps(0))
+    assert accepted(tmp_path) == [(0, "d")]
 
 
 def test_two_results_of_one_second_do_not_overwrite_each_other(tmp_path):
     (tmp_path / "services/tiny").mkdir(parents=True)
-    result = {"passed": False, "complete": True, "steps": []}
+    result = {"passed": False, "asked": [], "steps": []}
     results = {probe.record(str(tmp_path), "tiny", result) for _ in range(3)}
     assert len(results) == 3
 

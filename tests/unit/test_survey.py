@@ -257,14 +257,6 @@ def test_a_listener_that_may_not_be_looked_into_has_no_pid_but_a_user():
 # -- acceptance -----------------------------------------------------------------------------------------------------
 
 
-def test_an_acceptance_is_bound_to_living_processes_and_their_parameters():
-    instances = [
-        {"index": 0, "alive": True, "leader": {"pid": 1, "start": 2}, "digest": "a", "port": 8000},
-        {"index": 1, "alive": False, "leader": {"pid": 3, "start": 4}, "digest": "a", "port": 8001},
-    ]
-    assert services.accepted_for(instances) == [{"index": 0, "leader": {"pid": 1, "start": 2}, "digest": "a"}]
-
-
 class Healthy(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200)

@@ -67,7 +67,11 @@ def log_since(state: Dict[str, Any], offset: int) -> str:
 
 
 def record(home: str, service: str, wanted: Dict[str, Any]) -> str:
-    """Keep the result of every acceptance; a whole and passed one makes the service accepted, bound to these processes."""
+    """Keep the result of every acceptance; returns the file.
+
+    `wanted`: {steps, asked, passed}. A whole and passed ladder makes an instance accepted, bound to its very process; a
+    failed step takes that away. Instances that were not asked keep what they have.
+    """
     base = layout.service_dir(home, service)
     (base / "acceptance").mkdir(exist_ok=True)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
@@ -78,17 +82,26 @@ def record(home: str, service: str, wanted: Dict[str, Any]) -> str:
         path = base / "acceptance" / f"{stamp}-{attempt}.json"
     result = {"at": round(time.time(), 3), "service": service, **wanted}
     layout.write_json(path, result)
-    accepted = base / "accepted.json"
-    if wanted["passed"] and wanted["complete"]:
-        instances = []
-        for index, folder in layout.instances(home, service):
-            state = layout.state(folder)
-            if index in wanted["asked"] and state and supervisor.leader_alive(state):
-                instances.append({"index": index, "alive": True, "leader": state["leader"], "digest": state["request"]["digest"]})
-        layout.write_json(accepted, {"at": result["at"], "instances": services.accepted_for(instances), "result": str(path)})
-    elif not wanted["passed"] and accepted.exists():
-        accepted.unlink()
+    _accept(home, service, wanted, {"at": result["at"], "result": str(path)})
     return str(path)
+
+
+def _accept(home: str, service: str, wanted: Dict[str, Any], proof: Dict[str, Any]) -> None:
+    path = layout.service_dir(home, service) / "accepted.json"
+    kept = {int(one["index"]): one for one in services.accepted(home, service)}
+    for index in wanted["asked"]:
+        own = [step for step in wanted["steps"] if step["instance"] == index]
+        passed = bool(own) and all(step["passed"] for step in own)
+        whole = [step["id"] for step in own] == [step.id for step in acceptance.LADDER]
+        state = layout.state(layout.instance_dir(home, service, index))
+        if passed and whole and state and supervisor.leader_alive(state):
+            kept[index] = {"index": index, "leader": state["leader"], "digest": state["request"]["digest"], **proof}
+        elif not passed:
+            kept.pop(index, None)
+    if kept:
+        layout.write_json(path, {"instances": [kept[index] for index in sorted(kept)]})
+    elif path.exists():
+        path.unlink()
 
 
 def entry(id: str, instance: Dict[str, Any], complaint: str, detail: str, evidence: Dict[str, Any]) -> Dict[str, Any]:

@@ -20,6 +20,7 @@ def service(home: str, name: str, table: Dict[int, proc.Process], runtimes_dir: 
     keepers = {recorded.pid for recorded in claim.sessions}
     instances: List[Dict[str, Any]] = []
     sessions_alive = set()
+    proofs = accepted(home, name)
     for index, folder in layout.instances(home, name):
         state = layout.state(folder)
         if state is None:
@@ -28,11 +29,13 @@ def service(home: str, name: str, table: Dict[int, proc.Process], runtimes_dir: 
         alive = supervisor.leader_alive(state)
         if alive:
             sessions_alive.add(int(state["keeper"]["pid"]))
+        ready = alive and http.status((request["host"], request["port"]), "/health") == 200
         instances.append(
             {
                 "index": index,
                 "alive": alive,
-                "ready": alive and http.status((request["host"], request["port"]), "/health") == 200,
+                "ready": ready,
+                "accepted": ready and _is_accepted(proofs, index, state),
                 "port": request["port"],
                 "leader": state["leader"],
                 "started_at": state["started_at"],
@@ -50,22 +53,28 @@ def service(home: str, name: str, table: Dict[int, proc.Process], runtimes_dir: 
         and f.process.pid not in keepers
         and f.process.sid not in sessions_alive
     ]
-    accepted = layout.read_json(layout.service_dir(home, name) / "accepted.json") or {}
     return {
         "instances": instances,
         "leftovers": leftovers,
         "suspects": [identity.describe(f) for f in found if f.verdict == identity.SUSPECT and f.process.state not in "ZX"],
-        "accepted": any(i["alive"] for i in instances)
-        and accepted.get("instances") == accepted_for(instances)
-        and all(i["ready"] for i in instances if i["alive"]),
+        "accepted": any(i["alive"] for i in instances) and all(i["accepted"] for i in instances if i["alive"]),
         "known": bool(instances or found or os.path.isdir(str(layout.service_dir(home, name)))),
         "pids": [f.process.pid for f in found if f.verdict == identity.OURS],
     }
 
 
-def accepted_for(instances: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """What an acceptance is bound to: these very processes with these very parameters."""
-    return [{"index": i["index"], "leader": i["leader"], "digest": i["digest"]} for i in instances if i["alive"]]
+def accepted(home: str, name: str) -> List[Dict[str, Any]]:
+    """What passed a whole acceptance, by instance: {index, leader, digest, at, result}; at is in seconds since 1970.
+
+    It is bound to that very process with those very parameters. Empty when nothing readable was written down.
+    """
+    found = (layout.read_json(layout.service_dir(home, name) / "accepted.json") or {}).get("instances")
+    return [one for one in found if isinstance(one, dict) and "index" in one] if isinstance(found, list) else []
+
+
+def _is_accepted(proofs: Sequence[Dict[str, Any]], index: int, state: Dict[str, Any]) -> bool:
+    bound = (index, state["leader"], state["request"]["digest"])
+    return any((one["index"], one.get("leader"), one.get("digest")) == bound for one in proofs)
 
 
 def listeners(handles: proc.Handles, readable: Collection[int]) -> List[Dict[str, Any]]:
