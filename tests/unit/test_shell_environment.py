@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible_collections.modelyard.core.plugins.module_utils.survey import shell_environment
+from ansible_collections.modelyard.core.plugins.module_utils.survey import proxies, shell_environment, shell_text
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -128,7 +128,7 @@ def test_what_an_attempt_ends_with(tmp_path, monkeypatch, error, why):
 
 def test_each_place_is_asked_once_and_at_most_eight(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(shell_environment, "_connect", lambda place, _, whys: (asked.append(place), whys.update({place: ""})))
+    monkeypatch.setattr(proxies, "_connect", lambda place, _, whys: (asked.append(place), whys.update({place: ""})))
     lines = [f"export http_proxy=http://h{n}:1 https_proxy=h{n}:1 # proxy" for n in range(10)]
     files = []
     for n, line in enumerate(lines):
@@ -239,7 +239,7 @@ NOT_BASH = ("export X=a; export -n X", "X=(1 2)", "X=a\r")
 
 @pytest.mark.parametrize(("text", "value"), SHELL)
 def test_what_a_shell_file_sets(text, value):
-    found = shell_environment.assignments("/x/.bashrc", text, {}).get("X")
+    found = shell_text.assignments("/x/.bashrc", text, {}).get("X")
     assert (None if found is None else found.text) == value
     assert found is None or found.known
 
@@ -306,7 +306,7 @@ def test_variables_of_the_session_are_known(tmp_path, open_port):
     ],
 )
 def test_host_and_port(value, place):
-    assert shell_environment.address(value) == place
+    assert proxies.address(value) == place
 
 
 def test_a_value_without_a_port_is_not_asked(tmp_path):
@@ -335,7 +335,7 @@ def test_a_value_without_a_port_is_not_asked(tmp_path):
     ],
 )
 def test_a_login_is_masked(value, shown):
-    assert shell_environment.masked(value) == shown
+    assert proxies.masked(value) == shown
 
 
 @given(password=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=6, max_size=30))
@@ -370,15 +370,15 @@ PIECES = [*"\n ;&|(){}'\"`$\\<>=#X", "f()", "<<E", "$(", "export ", "X=a"]
 @example(text="f() {")
 def test_any_text_is_read_without_an_error(text):
     for path in ("/x/.bashrc", "/etc/environment", "/x/pip.conf", "/x/a.conf"):
-        for value in shell_environment.assignments(path, text, {}).values():
-            shell_environment.address(value.text)
-            assert isinstance(shell_environment.masked(value.text), str)
+        for value in shell_text.assignments(path, text, {}).values():
+            proxies.address(value.text)
+            assert isinstance(proxies.masked(value.text), str)
 
 
 @given(value=st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=40))
 def test_what_is_quoted_comes_back_as_it_was(value):
     text = f"export Y=1\nexport X={shlex.quote(value)} Z=2\n"
-    assert shell_environment.assignments("/x/.bashrc", text, {})["X"] == shell_environment.Value(value, True)
+    assert shell_text.assignments("/x/.bashrc", text, {})["X"] == shell_text.Value(value, True)
 
 
 LONG = [
@@ -397,7 +397,7 @@ LONG = [
 def test_a_long_strange_file_takes_no_long_time(text):
     began = time.process_time()
     for path in ("/x/.bashrc", "/etc/environment", "/x/pip.conf"):
-        shell_environment.assignments(path, text, {})
+        shell_text.assignments(path, text, {})
     assert time.process_time() - began < 2
 
 
@@ -416,7 +416,7 @@ def test_a_long_strange_file_takes_no_long_time(text):
     ],
 )
 def test_other_files_than_those_of_shells(tmp_path, monkeypatch, name, text, value):
-    monkeypatch.setattr(shell_environment, "_connect", lambda place, _, whys: whys.update({place: ""}))
+    monkeypatch.setattr(proxies, "_connect", lambda place, _, whys: whys.update({place: ""}))
     (tmp_path / name).write_text(text, encoding="utf-8")
     found = shell_environment.look({}, "", (str(tmp_path / name),))["proxies"]
     assert [p["value"] for p in found] == ([] if value is None else [value])
