@@ -97,8 +97,30 @@ CASES = [
         "PL-ENGINE-KEY-REMOVED",
         lambda: planned(worlds.service(engine={"swap_space": 4})),
         "modelyard_services[tiny-qwen3].engine.swap_space",
-        "vLLM 0.32.0 has no option swap_space",
-        "it has had no effect since V1 and is gone since 0.18; leave it out, preempted requests are computed again",
+        "vLLM 0.32.0 has no option swap_space any more: it is gone since 0.18.0",
+        "leave it out; the V1 engine swaps nothing, preempted requests are computed again",
+    ),
+    (
+        "PL-ENGINE-KEY-LATER",
+        lambda: planned(worlds.service(engine={"watchdog_config": {}})),
+        "modelyard_services[tiny-qwen3].engine.watchdog_config",
+        "vLLM 0.32.0 has no option watchdog_config yet: it comes with 0.33.0",
+        "leave it out, or use vLLM 0.33.0 or newer",
+    ),
+    (
+        "PL-ENGINE-KEY-REQUEST",
+        lambda: planned(worlds.service(engine={"guided_json": {"type": "object"}})),
+        "modelyard_services[tiny-qwen3].engine.guided_json",
+        "guided_json is a field of a request, not an option of the engine, and vLLM 0.32.0 ignores it: "
+        "the answer is HTTP 200 with text that nothing constrains",
+        "remove it here; clients send response_format of type json_schema",
+    ),
+    (
+        "PL-ENGINE-KEY-IDLE",
+        lambda: planned(worlds.service(engine={"disable_cascade_attn": True})),
+        "modelyard_services[tiny-qwen3].engine.disable_cascade_attn",
+        "vLLM 0.32.0 accepts disable_cascade_attn and does nothing with it, since 0.32.0; it is not passed on",
+        "leave it out; cascade attention is gone",
     ),
     (
         "PL-ENGINE-KEY-OWNED",
@@ -272,10 +294,17 @@ CASES = [
     ),
     (
         "PF-RUNTIME-RELEASE",
-        lambda: planned(runtimes={"/opt/vllm": {"exists": True, "complete": False, "error": "", "vllm": "0.11.0"}}),
+        lambda: planned(worlds.service(vllm_release="0.11.0")),
         "box:/opt/vllm",
-        "it holds vLLM 0.11.0; the options of tiny-qwen3 were planned for 0.32.0",
-        "use an environment with vLLM 0.32.0 or leave runtime_path out",
+        "it holds vLLM 0.32.0; vllm_release of tiny-qwen3 is 0.11.0",
+        "use an environment with vLLM 0.11.0, or correct vllm_release",
+    ),
+    (
+        "PL-RELEASE-UNKNOWN",
+        lambda: planned(runtimes={"/opt/vllm": {"exists": True, "complete": False, "error": "", "vllm": "0.15.2"}}),
+        "box:/opt/vllm",
+        "the options of vLLM 0.15.2 are not known; known are releases from 0.8.5 to 0.33.0, nearest 0.15.1 and 0.16.0",
+        "use an environment with one of them; CONTRIBUTING.md says how a release is added",
     ),
     (
         "PF-LEFTOVER",
@@ -320,6 +349,7 @@ CASES = [
     *check_cases.CASES,
 ]
 WARN = {
+    "PL-ENGINE-KEY-IDLE",
     *("PL-CARDS-SHARED", "PF-DRIVER-PENDING", "PF-CARD-DEGRADED", "PF-CARD-UNKNOWN", "PF-CARD-LOG", "PF-CARD-USERS-UNKNOWN"),
     *("PF-BUSY-WITHOUT-PROCESS", "PF-STUCK-ELSEWHERE", "PF-DISK-LOW", "PF-SHM-STALE", "PF-LIMITS", "PF-PROXY-DEAD"),
     "PF-VISIBILITY",

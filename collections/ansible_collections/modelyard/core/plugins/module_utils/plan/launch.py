@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
 from ansible_collections.modelyard.core.plugins.module_utils.plan.intent import nearest
@@ -25,46 +25,81 @@ SHUTDOWN_TIMEOUT_S = 15
 
 
 def engine_findings(engine: Mapping[str, Any], table: Mapping[str, Any], where: str) -> List[Dict[str, str]]:
-    """Keys of `engine` that the pinned release does not have, each with its successor or the nearest right name."""
+    """Keys of `engine` that the release does not have, or has without effect, each with what to write instead.
+
+    Nothing is said about a release that is not known: that is a finding of its own.
+    """
+    if not table["known"]:
+        return []
     found = []
-    known = {name for names in table["options"].values() for name in names}
-    for key in engine:
-        place = f"{where}.engine.{key}"
-        if key in table["owned"]:
-            what = f"{key} is not set under engine"
-            found.append(finding("PL-ENGINE-KEY-OWNED", place, what, table["owned"][key]))
-        elif key in table["removed"]:
-            what = f"vLLM {table['release']} has no option {key}"
-            found.append(finding("PL-ENGINE-KEY-REMOVED", place, what, table["removed"][key]))
-        elif key not in known:
-            found.append(
-                finding(
-                    "PL-ENGINE-KEY-UNKNOWN",
-                    place,
-                    f"vLLM {table['release']} has no option {key}{nearest(key, known - set(table['owned']))}",
-                    "write engine keys as vLLM names its options, with underscores",
-                )
-            )
-        elif key in table["options"]["switch"] + table["options"]["flag"] and not isinstance(engine[key], (bool, type(None))):
-            found.append(finding("PL-ENGINE-VALUE", place, f"{engine[key]!r} is neither true nor false", "write true or false"))
+    for key, value in engine.items():
+        id, what, do = _judged(key, value, table)
+        if id:
+            found.append(finding(id, f"{where}.engine.{key}", what, do))
     return found
+
+
+def _judged(key: str, value: Any, table: Mapping[str, Any]) -> Tuple[str, str, str]:
+    """(id of the finding, what was found, what to do) of one key; an empty id when nothing is wrong with it."""
+    release = f"vLLM {table['release']}"
+    options = table["options"]
+    known = {name for names in options.values() for name in names}
+    if key in table["owned"]:
+        return "PL-ENGINE-KEY-OWNED", f"{key} is not set under engine", table["owned"][key]
+    if key in table["removed"]:
+        since = table["removed"][key]["since"]
+        what = f"{release} has no option {key} any more" + (f": it is gone since {since}" if since else "")
+        return "PL-ENGINE-KEY-REMOVED", what, table["removed"][key]["do"]
+    if key in table["later"]:
+        coming = table["later"][key]
+        newer = f"use vLLM {coming['since']} or newer"
+        what = f"{release} has no option {key} yet: it comes with {coming['since']}"
+        return "PL-ENGINE-KEY-LATER", what, f"{coming['do']}, or {newer}" if coming["do"] else f"leave it out, or {newer}"
+    if key in table["request_fields"] and key not in known:
+        field = table["request_fields"][key]
+        what = f"{key} is a field of a request, not an option of the engine"
+        if field["ignored"]:
+            what += f", and {release} ignores it: the answer is HTTP 200 with text that nothing constrains"
+        return "PL-ENGINE-KEY-REQUEST", what, f"remove it here; {field['do']}"
+    if key not in known:
+        what = f"{release} has no option {key}{nearest(key, known - set(table['owned']))}"
+        return "PL-ENGINE-KEY-UNKNOWN", what, "write engine keys as vLLM names its options, with underscores"
+    if value is None:
+        return "", "", ""
+    if key in table["idle"]:
+        what = f"{release} accepts {key} and does nothing with it, since {table['idle'][key]['since']}; it is not passed on"
+        return "PL-ENGINE-KEY-IDLE", what, table["idle"][key]["do"]
+    if key in options["switch"] + options["flag"] and not isinstance(value, bool):
+        return "PL-ENGINE-VALUE", f"{value!r} is neither true nor false", "write true or false"
+    limited = table["values"].get(key)
+    if limited and str(value).strip().lower() in limited["words"]:
+        what = f"{release} does not take {value} for {key}: that comes with {limited['since']}"
+        return "PL-ENGINE-VALUE", what, limited["do"]
+    return "", "", ""
 
 
 def option(key: str, value: Any, table: Mapping[str, Any]) -> List[str]:
     """One engine key as command-line words. `None` leaves the option out, so a host can undo what a group set."""
     flag = "--" + key.replace("_", "-")
     options = table["options"]
-    if value is None:
+    if value is None or key in table["idle"]:
         return []
     if key in options["switch"]:
         return [flag if value else "--no-" + flag[2:]]
     if key in options["flag"]:
         return [flag] if value else []
-    if key in options["list"] and value == []:
-        return []
+    values = value if isinstance(value, list) else [value]
     if key in options["list"]:
-        return [flag, *[_word(v) for v in (value if isinstance(value, list) else [value])]]
-    return [flag, _word(value)]
+        return [flag, *[_word(v) for v in values]] if values else []
+    if key in options["repeat"]:
+        return [word for v in values for word in _pair(flag, v)]
+    return _pair(flag, value)
+
+
+def _pair(flag: str, value: Any) -> List[str]:
+    """`--x A`, or `--x=-A` where A would be taken for an option itself."""
+    word = _word(value)
+    return [f"{flag}={word}"] if word.startswith("-") else [flag, word]
 
 
 def _word(value: Any) -> str:
@@ -75,23 +110,30 @@ def _word(value: Any) -> str:
     return str(value)
 
 
-def arguments(service: Mapping[str, Any], port: int, table: Mapping[str, Any]) -> List[str]:
-    """The words after `vllm`, each option once, in a fixed order."""
-    engine = dict(service["engine"])
+def engine_options(service: Mapping[str, Any], table: Mapping[str, Any]) -> Dict[str, Any]:
+    """What the engine gets: what the inventory sets, and what is written out so that it means the same on every release."""
+    engine = {**table["defaults"], **service["engine"]}
     if "shutdown_timeout" in table["options"]["value"]:
         engine.setdefault("shutdown_timeout", SHUTDOWN_TIMEOUT_S)
+    return engine
+
+
+def arguments(service: Mapping[str, Any], port: int, table: Mapping[str, Any]) -> List[str]:
+    """The words after `vllm`, each option once, in a fixed order. All known releases have `vllm serve` (it came with 0.5.2)."""
     words = ["serve", service["model"]["path"], "--served-model-name", service["model"]["id"]]
     words += ["--host", service["listen"]["host"], "--port", str(port)]
     words += ["--tensor-parallel-size", str(service["topology"]["tensor_parallel_size"])]
+    engine = engine_options(service, table) if table["known"] else {}
     for key in sorted(engine):
         words += option(key, engine[key], table)
     return words
 
 
-def shutdown_timeout(service: Mapping[str, Any]) -> float:
-    """Seconds that the engine of this service may take to finish open requests at a stop."""
-    wanted = service["engine"].get("shutdown_timeout", SHUTDOWN_TIMEOUT_S)
-    return float(wanted) if isinstance(wanted, (int, float)) else 0.0
+def shutdown_timeout(service: Mapping[str, Any], table: Mapping[str, Any]) -> float:
+    """Seconds that the engine may take to finish open requests at a stop: what it was told, and what it takes anyhow."""
+    wanted = engine_options(service, table).get("shutdown_timeout")
+    told = float(wanted) if isinstance(wanted, (int, float)) and "shutdown_timeout" in table["options"]["value"] else 0.0
+    return max(told, float(table["shutdown_least_s"]))
 
 
 def spread(cards: List[int], ranks: int) -> List[List[int]]:
@@ -150,14 +192,12 @@ def differences(now: Mapping[str, Any], wanted: Mapping[str, Any]) -> List[str]:
 
 def _options(words: List[str]) -> Dict[str, str]:
     """Command-line words as option -> value; words without an option are numbered."""
-    found: Dict[str, str] = {}
+    found: Dict[str, List[str]] = {}
     name = ""
     for number, word in enumerate(words):
         if word.startswith("--"):
-            name = word
-            found[name] = ""
-        elif name:
-            found[name] = f"{found[name]} {word}".strip()
+            name, equals, value = word.partition("=")
+            found.setdefault(name, []).extend([value] if equals else [])
         else:
-            found[("program", "command", "model")[min(number, 2)]] = word
-    return {k: v or "on" for k, v in found.items()}
+            found.setdefault(name or ("program", "command", "model")[min(number, 2)], []).append(word or "''")
+    return {name: " ".join(values) or "on" for name, values in found.items()}

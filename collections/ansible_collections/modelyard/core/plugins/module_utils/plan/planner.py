@@ -85,7 +85,7 @@ def _service(wanted: Mapping[str, Any], intent: Mapping[str, Any], survey: Mappi
     fingerprint = model.fingerprint(listing)
     instances = []
     for index, port in enumerate(instance_ports(wanted)):
-        words = [] if engine else [f"{chosen['path']}/bin/vllm", *launch.arguments(wanted, port, table)]
+        words = [] if refusals(engine) else [f"{chosen['path']}/bin/vllm", *launch.arguments(wanted, port, table)]
         ranks = cards[index] if cards else []
         environment = launch.environment(wanted, ranks, backend, intent["home"])
         instances.append(
@@ -111,7 +111,7 @@ def _service(wanted: Mapping[str, Any], intent: Mapping[str, Any], survey: Mappi
         "model": {**wanted["model"], "fingerprint": fingerprint},
         "engine": dict(wanted["engine"]),
         "ready_timeout_s": int(wanted["ready_timeout_s"]),
-        "shutdown_timeout_s": launch.shutdown_timeout(wanted),
+        "shutdown_timeout_s": launch.shutdown_timeout(wanted, table),
         "acceptance": dict(wanted["acceptance"]),
         "secured": bool(wanted["key_hash"]),
         "runtime": chosen,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan import tables
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
@@ -22,61 +22,22 @@ def choose(
     survey: Mapping[str, Any],
     where: str,
 ) -> Tuple[Dict[str, Any], List[Dict[str, str]]]:
-    """(name, path, release and size of the runtime, findings)."""
-    name = wanted["runtime"] or backend["runtime"]
-    known = tables.runtime(name) if name else None
-    findings: List[Dict[str, str]] = []
-    if wanted["runtime"] and known is None:
-        known = tables.runtime(backend["runtime"]) if backend["runtime"] else None
-        what = f"there is no runtime {name}"
-        findings.append(finding("PL-RUNTIME-UNKNOWN", f"{where}.runtime", what, _runtimes_for(wanted["backend"], where)))
-    elif known is not None and known.variant != wanted["backend"]:
-        what = f"the runtime {name} is for the backend {known.variant}, not for {wanted['backend']}"
-        findings.append(finding("PL-RUNTIME-UNKNOWN", f"{where}.runtime", what, _runtimes_for(wanted["backend"], where)))
-    elif known is None and not wanted["runtime_path"]:
-        what = f"this version makes no runtime for the backend {wanted['backend']}"
-        do = f"name a Python environment with vLLM {backend['vllm_release']} that is on the host with {where}.runtime_path"
-        findings.append(finding("PL-RUNTIME-NONE", f"{where}.runtime", what, do))
-    if known is None:
-        known = tables.Runtime("", "", "", backend["vllm_release"], (), (), None, (), 0)
+    """(name, path, release and size of the runtime, findings).
+
+    `vllm_release` is what tables.vllm() takes; the release of an environment is the one that the survey found in it. `vllm_found`
+    is that text as it was found, `vllm_table` the upstream release whose options hold; empty where there is none.
+    """
+    known, findings = _lock(wanted, backend, where)
     python = survey["python"]
-    made = f"{intent['runtimes_dir']}/{runtime_id(known.name, known.digest, python['version'])}" if known.name else ""
+    made = f"{intent['runtimes_dir']}/{runtime_id(known.name, known.digest, python['version'])}" if known else ""
     path = wanted["runtime_path"] or made
     seen = survey["runtimes"].get(path) or {}
-    if seen.get("error"):
-        # A half-made one of ours is made again; one that is whole, or somebody else's, is not touched.
-        if seen.get("complete") or wanted["runtime_path"]:
-            findings.append(
-                finding(
-                    "PF-RUNTIME-BROKEN",
-                    f"{survey['host']['name']}:{path}",
-                    f"this runtime cannot import vllm: {seen['error']}",
-                    "name another one with runtime_path"
-                    if wanted["runtime_path"]
-                    else "something changed it after it was made: remove that folder, and the next deploy makes it again",
-                )
-            )
-    elif wanted["runtime_path"] and not seen.get("exists"):
-        findings.append(
-            finding(
-                "PF-RUNTIME-BROKEN",
-                f"{survey['host']['name']}:{path}",
-                "there is no Python environment with vllm in this folder",
-                f"correct {where}.runtime_path" + (" or leave it out" if backend["runtime"] else ""),
-            )
-        )
-    found = str(seen.get("vllm", ""))
-    if wanted["runtime_path"] and found and found.partition("+")[0] != known.vllm_release:
-        findings.append(
-            finding(
-                "PF-RUNTIME-RELEASE",
-                f"{survey['host']['name']}:{path}",
-                f"it holds vLLM {found}; the options of {wanted['name']} were planned for {known.vllm_release}",
-                f"use an environment with vLLM {known.vllm_release}"
-                + (" or leave runtime_path out" if backend["runtime"] else ""),
-            )
-        )
-    if known.name and not wanted["runtime_path"] and not seen.get("complete") and python["short"] not in known.pythons:
+    place = f"{survey['host']['name']}:{path}"
+    findings += _state(wanted, backend, seen, place, where)
+    found = str(seen.get("vllm", "")) if wanted["runtime_path"] else ""
+    release, own = _release(wanted, backend, known, found, place, where)
+    findings += own
+    if known and not wanted["runtime_path"] and not seen.get("complete") and python["short"] not in known.pythons:
         findings.append(
             finding(
                 "PF-PYTHON",
@@ -85,15 +46,107 @@ def choose(
                 "set modelyard_python to a right one on this host",
             )
         )
+    build = tables.build(release)
     return (
         {
-            "name": known.name,
+            "name": known.name if known else "",
             "path": path,
             "ours": not wanted["runtime_path"],
-            "vllm_release": known.vllm_release,
-            "present": bool(seen.get("complete") or wanted["runtime_path"] or not known.name),
-            "digest": known.digest,
-            "disk_mib": known.disk_mib,
+            "vllm_release": release,
+            "vllm_found": found,
+            "vllm_table": build.release if build else "",
+            "present": bool(seen.get("complete") or wanted["runtime_path"] or not known),
+            "digest": known.digest if known else "",
+            "disk_mib": known.disk_mib if known else 0,
         },
         findings,
     )
+
+
+def _lock(
+    wanted: Mapping[str, Any], backend: Mapping[str, Any], where: str
+) -> Tuple[Optional[tables.Runtime], List[Dict[str, str]]]:
+    """The runtime by its lock; None where the backend has none."""
+    own = tables.runtime(backend["runtime"]) if backend["runtime"] else None
+    known = tables.runtime(wanted["runtime"]) if wanted["runtime"] else own
+    if wanted["runtime"] and known is None:
+        what = f"there is no runtime {wanted['runtime']}"
+        do = _runtimes_for(wanted["backend"], where)
+        return own, [finding("PL-RUNTIME-UNKNOWN", f"{where}.runtime", what, do)]
+    if known is not None and known.variant != wanted["backend"]:
+        what = f"the runtime {known.name} is for the backend {known.variant}, not for {wanted['backend']}"
+        return known, [finding("PL-RUNTIME-UNKNOWN", f"{where}.runtime", what, _runtimes_for(wanted["backend"], where))]
+    if known is None and not wanted["runtime_path"]:
+        what = f"this version makes no runtime for the backend {wanted['backend']}"
+        release = wanted.get("vllm_release") or backend["vllm_release"]
+        do = f"name a Python environment with vLLM {release} that is on the host with {where}.runtime_path"
+        return None, [finding("PL-RUNTIME-NONE", f"{where}.runtime", what, do)]
+    return known, []
+
+
+def _state(
+    wanted: Mapping[str, Any], backend: Mapping[str, Any], seen: Mapping[str, Any], place: str, where: str
+) -> List[Dict[str, str]]:
+    """Is the environment there, and whole?"""
+    if seen.get("error"):
+        # A half-made one of ours is made again; one that is whole, or somebody else's, is not touched.
+        if not seen.get("complete") and not wanted["runtime_path"]:
+            return []
+        do = (
+            "name another one with runtime_path"
+            if wanted["runtime_path"]
+            else "something changed it after it was made: remove that folder, and the next deploy makes it again"
+        )
+        return [finding("PF-RUNTIME-BROKEN", place, f"this runtime cannot import vllm: {seen['error']}", do)]
+    if wanted["runtime_path"] and not seen.get("exists"):
+        what = "there is no Python environment with vllm in this folder"
+        do = f"correct {where}.runtime_path" + (" or leave it out" if backend["runtime"] else "")
+        return [finding("PF-RUNTIME-BROKEN", place, what, do)]
+    return []
+
+
+def _release(
+    wanted: Mapping[str, Any],
+    backend: Mapping[str, Any],
+    known: Optional[tables.Runtime],
+    found: str,
+    place: str,
+    where: str,
+) -> Tuple[str, List[Dict[str, str]]]:
+    """The release to plan for, as tables.vllm() takes it: what was found, else what is pinned, else what the backend has."""
+    pinned = str(wanted.get("vllm_release", ""))
+    if not found:
+        release = known.vllm_release if known and not wanted["runtime_path"] else pinned or backend["vllm_release"]
+        if pinned and pinned != release:
+            what = f"the runtime {known.name if known else ''} holds vLLM {release}; vllm_release of {wanted['name']} is {pinned}"
+            do = "leave vllm_release out, or name a runtime or an environment of that release"
+            return release, [finding("PF-RUNTIME-RELEASE", f"{where}.vllm_release", what, do)]
+        if tables.build(release) is None:
+            return release, [_unknown(release, f"{where}.vllm_release", "write one of them")]
+        return release, []
+    build = tables.build(found)
+    base, _, local = found.partition("+")
+    if build is None and pinned == base and tables.build(base):
+        return base, []  # the admin says that this build takes the options of that release
+    if build is None and tables.build(base):
+        what = f"it holds vLLM {found}; no build of vLLM {base} is known that calls itself {local}"
+        do = f"set {where}.vllm_release to {base} if it takes the options of that release, or use a build that is known"
+        return found, [finding("PL-RELEASE-UNKNOWN", place, what, do)]
+    if build is None:
+        return found, [_unknown(found, place, "use an environment with one of them")]
+    findings = []
+    release = found if build.vendor else build.release
+    if build.backend and build.backend != wanted["backend"]:
+        what = f"it holds vLLM {found}, built for the backend {build.backend}, not for {wanted['backend']}"
+        findings.append(finding("PL-RUNTIME-UNKNOWN", place, what, f"name another environment with {where}.runtime_path"))
+    if pinned and pinned not in (found, build.release):
+        what = f"it holds vLLM {found}; vllm_release of {wanted['name']} is {pinned}"
+        do = f"use an environment with vLLM {pinned}, or correct vllm_release"
+        findings.append(finding("PF-RUNTIME-RELEASE", place, what, do))
+    return release, findings
+
+
+def _unknown(release: str, place: str, do: str) -> Dict[str, str]:
+    near, known = " and ".join(tables.near_releases(release)), tables.releases()
+    what = f"the options of vLLM {release} are not known; known are releases from {known[0]} to {known[-1]}, nearest {near}"
+    return finding("PL-RELEASE-UNKNOWN", place, what, f"{do}; CONTRIBUTING.md says how a release is added")

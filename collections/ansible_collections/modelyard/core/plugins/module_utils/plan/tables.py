@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import yaml
+from ansible_collections.modelyard.core.plugins.module_utils.plan.vllm_table import Build, order, table
 
 DATA = Path(__file__).parent / "data"
 
@@ -66,9 +68,35 @@ def runtime(name: str) -> Optional[Runtime]:
     )
 
 
-def vllm(release: str) -> Dict[str, Any]:
-    """Options of one vLLM release: {release, removed, owned, options: {switch, flag, value, list}}."""
-    return read_yaml(DATA / "vllm" / f"{release}.yml")
+def releases() -> List[str]:
+    """The vLLM releases that are known, oldest first."""
+    return list(read_yaml(DATA / "vllm" / "options.yml")["releases"])
+
+
+def near_releases(release: str) -> List[str]:
+    """The known releases around one that is not known: the last before it and the first after it."""
+    before = [known for known in releases() if order(known) < order(release)]
+    return before[-1:] + [known for known in releases() if order(known) > order(release)][:1]
+
+
+def build(version: str) -> Optional[Build]:
+    """What a version says, `0.32.0+cpu` for example; None for a release without a table, or for a build that nobody described."""
+    release, _, local = version.partition("+")
+    if release not in releases():
+        return None
+    if not local:
+        return Build(release, "", "", {}, {})
+    for known in read_yaml(DATA / "vendor_builds.yml")["builds"]:
+        if re.fullmatch(known["local"], local):
+            return Build(release, known["backend"], known.get("vendor", ""), known.get("options", {}), known.get("facts", {}))
+    return None
+
+
+@functools.cache
+def vllm(version: str) -> Dict[str, Any]:
+    """The table of one vLLM version (vllm_table.py says what is in it). Whoever gets it must not change it."""
+    histories = read_yaml(DATA / "vllm" / "options.yml")["options"]
+    return table(version, build(version), histories, read_yaml(DATA / "vllm" / "facts.yml"))
 
 
 def backend(name: str) -> Dict[str, Any]:
@@ -79,8 +107,8 @@ def backend(name: str) -> Dict[str, Any]:
 def read_all() -> None:
     """Read every table that a plan may need, for processes that are made from this one."""
     read_yaml(DATA / "backends.yml")
-    for path in (DATA / "vllm").glob("*.yml"):
-        read_yaml(path)
+    for release in {str(backend(name)["vllm_release"]) for name in backends()}:
+        vllm(release)
     for name in runtime_names():
         runtime(name)
 
