@@ -162,7 +162,6 @@ def test_the_kind_of_an_option_is_that_of_the_release(release, option, expected)
                 "gpu_memory_utilization": 0.9,
                 "disable_log_requests": True,
                 "seed": 0,
-                "prefix_caching_hash_algo": "sha256",
                 "disable_cascade_attn": True,
                 "allowed_origins": [],
             },
