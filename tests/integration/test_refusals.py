@@ -108,7 +108,7 @@ def test_an_unknown_engine_key_names_the_nearest(site: Site, model: Path) -> Non
 
 def test_a_removed_engine_key_names_its_successor(site: Site, model: Path) -> None:
     site.services = [service(site.home, model={"id": "tiny", "path": str(model)}, engine={"guided_decoding_backend": "x"})]
-    assert "write structured_outputs_config with a backend in it" in refused(site).output
+    assert "write structured_outputs_config: {backend: ...}" in refused(site).output
 
 
 def test_a_misspelt_service_key_names_the_nearest(site: Site) -> None:
