@@ -169,7 +169,7 @@ def test_the_order_of_the_inventory_does_not_change_the_command_line():
     assert words == [
         *("serve", "/srv/models/tiny-qwen3", "--served-model-name", "tiny-qwen3"),
         *("--host", "127.0.0.1", "--port", "8001", "--tensor-parallel-size", "2"),
-        *("--no-async-scheduling", "--enforce-eager", "--gpu-memory-utilization", "0.9"),
+        *("--enforce-eager", "--gpu-memory-utilization", "0.9"),
         *("--max-model-len", "4096", "--max-num-seqs", "1", "--shutdown-timeout", "30"),
     ]
     backwards = dict(reversed(engine.items()))

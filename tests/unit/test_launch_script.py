@@ -94,7 +94,7 @@ def test_the_engine_gets_the_words_of_the_plan_and_nothing_else(deploy):
     words, _ = launched(deploy())
     assert words == [
         *("serve", "/srv/models/tiny-qwen3", "--served-model-name", "tiny-qwen3", "--host", "127.0.0.1"),
-        *("--port", "8000", "--tensor-parallel-size", "2", "--no-async-scheduling", "--gpu-memory-utilization", "0.9"),
+        *("--port", "8000", "--tensor-parallel-size", "2", "--gpu-memory-utilization", "0.9"),
         *("--max-model-len", "4096", "--shutdown-timeout", "15"),
     ]
 

@@ -39,7 +39,7 @@ def test_a_healthy_host_gets_a_plan_that_starts_everything():
     assert service["instances"][0]["argv"] == [
         *("/opt/vllm/bin/vllm", "serve", "/srv/models/tiny-qwen3"),
         *("--served-model-name", "tiny-qwen3", "--host", "127.0.0.1", "--port", "8000"),
-        *("--tensor-parallel-size", "2", "--no-async-scheduling", "--gpu-memory-utilization", "0.9"),
+        *("--tensor-parallel-size", "2", "--gpu-memory-utilization", "0.9"),
         *("--max-model-len", "4096", "--shutdown-timeout", "15"),
     ]
 

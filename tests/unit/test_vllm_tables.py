@@ -167,8 +167,8 @@ def test_the_kind_of_an_option_is_that_of_the_release(release, option, expected)
             },
         ),
         ("0.11.0", {"gpu_memory_utilization": 0.9, "seed": 0, "disable_cascade_attn": True, "allowed_origins": []}),
-        ("0.20.2", {"gpu_memory_utilization": 0.9, "async_scheduling": False, "allowed_origins": []}),
-        ("0.33.0", {"gpu_memory_utilization": 0.9, "async_scheduling": False}),
+        ("0.20.2", {"gpu_memory_utilization": 0.9, "allowed_origins": []}),
+        ("0.33.0", {"gpu_memory_utilization": 0.9}),
     ],
 )
 def test_the_same_inventory_means_the_same_on_every_release(release, defaults):
