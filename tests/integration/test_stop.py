@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc, stop, supervisor
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc, supervisor
+from ansible_collections.modelyard.core.plugins.module_utils.process.stop import run, signals
 from ansible_collections.modelyard.core.plugins.module_utils.survey import services
 from harness import ROOT, alive, end, session_of, until
 
 SERVICE = "tree-one"
+SOON = {"grace_s": 5, "term_s": 1, "kill_s": 5, "memory_s": 3}
+QUICK = {"grace_s": 1, "term_s": 1, "kill_s": 5, "memory_s": 0}
 # A server with a child of its own; both end at SIGINT.
 OBEDIENT = "sleep 300 & child=$!\ntrap 'kill $child; exit 0' INT TERM\nwait\n"
 # A server whose child ignores everything but KILL, and which leaves it behind.
@@ -51,15 +54,20 @@ def settled(state: dict[str, Any]) -> None:
 def home(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
     for name in layout.services(str(tmp_path)):
-        stop.Stopper(str(tmp_path), name, stop.Limits(1, 1, 5)).run()
+        run.stop_service(str(tmp_path), name, options=QUICK)
 
 
-def stopped(home: Path, service: str = SERVICE, limits: stop.Limits | None = None) -> stop.Stopper:
+def stopped(home: Path, service: str = SERVICE, indexes: list[int] | None = None, **options: Any) -> run.Stop:
     """Stop a service and expect nothing of it to be left."""
-    stopper = stop.Stopper(str(home), service, limits or stop.Limits(grace_s=5, term_s=1, kill_s=5))
-    left = [f for f in stopper.run() if f.process.state != "Z"]
-    assert left == []
+    stopper = run.Stop(str(home), service, indexes, {**SOON, **options})
+    result = stopper.run()
+    assert (result["left"], result["failed"], result["needs_admin"]) == ([], False, ""), result
     return stopper
+
+
+def words(stopper: run.Stop) -> list[str]:
+    """What a stop said it did."""
+    return [said for _, said in stopper.actions]
 
 
 def test_the_keeper_writes_down_what_it_started(home: Path) -> None:
@@ -142,7 +150,7 @@ def test_a_second_service_of_the_same_home_is_left_alone(home: Path) -> None:
 def test_a_pid_that_belongs_to_another_process_now_is_not_signalled() -> None:
     process = subprocess.Popen(["sleep", "60"])
     try:
-        assert stop.send(process.pid, 1, 15) is False
+        assert signals.send(process.pid, 1, 15) == signals.GONE
         time.sleep(0.2)
         assert process.poll() is None
     finally:
@@ -160,7 +168,7 @@ def test_segments_without_a_holder_are_removed_and_held_ones_stay(home: Path) ->
     try:
         with Path("/dev/shm", held).open("rb"):
             stopper = stopped(home)
-            assert stopper.remove_segments() == [mine]
+            assert f"removed 1 shared-memory segment(s): {mine}" in words(stopper)
             assert Path("/dev/shm", held).exists()
         assert not alive(state["leader"]["pid"])
     finally:
@@ -178,7 +186,7 @@ def test_what_else_lies_in_shared_memory_is_never_removed(home: Path) -> None:
         state = start(home, f"exec 9<{weights}\n{OBEDIENT}")
         until(lambda: len(session_of(state["keeper"]["pid"])) == 3, 5, "keeper, server and child run")
         stopper = stopped(home)
-        assert stopper.remove_segments() == []
+        assert "removed" not in " ".join(words(stopper)[:-1])
         assert weights.exists()
     finally:
         shutil.rmtree(folder)
@@ -271,7 +279,7 @@ def test_a_drain_that_the_engine_was_promised_is_not_cut_short(home: Path) -> No
     drain = "sleep 300 & child=$!\ntrap 'sleep 4; kill $child; exit 0' INT\nwait\n"
     state = start(home, drain, shutdown_timeout_s=10)
     until(lambda: len(session_of(state["keeper"]["pid"])) == 3, 5, "keeper, server and child run")
-    stopper = stopped(home, limits=stop.Limits(grace_s=1, term_s=1, kill_s=5))
+    stopper = stopped(home, grace_s=1)
     assert [s["signal"] for s in stopper.signalled] == ["SIGINT"]
 
 
@@ -297,7 +305,7 @@ def test_a_full_disk_does_not_end_the_keeper(home: Path) -> None:
         stopped(small)
         assert layout.state(layout.instance_dir(str(small), SERVICE, 0))["ended"]["signal"] == 9
     finally:
-        stop.Stopper(str(small), SERVICE, stop.Limits(1, 1, 5)).run()
+        run.stop_service(str(small), SERVICE, options=QUICK)
         until(lambda: subprocess.run(["umount", str(small)], check=False).returncode == 0, 10, "unmounted")
 
 

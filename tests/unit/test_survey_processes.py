@@ -13,7 +13,7 @@ from pathlib import Path
 
 import harness
 import pytest
-from ansible_collections.modelyard.core.plugins.module_utils.process import proc
+from ansible_collections.modelyard.core.plugins.module_utils.process import cgroup, proc
 from ansible_collections.modelyard.core.plugins.module_utils.survey import processes
 from hypothesis import given
 from hypothesis import strategies as st
@@ -167,7 +167,7 @@ def test_a_process_that_is_gone_has_no_descriptors_and_is_not_denied(tmp_path):
 def test_the_cgroup_that_says_most_is_taken(tmp_path, text, path):
     add(tmp_path, 7)
     (tmp_path / "7/cgroup").write_text(text)
-    assert proc.cgroup(7, tmp_path) == path
+    assert cgroup.path_of(7, tmp_path) == path
 
 
 @pytest.mark.parametrize(
@@ -205,13 +205,13 @@ def test_the_cgroup_that_says_most_is_taken(tmp_path, text, path):
     ],
 )
 def test_unit_and_container_are_read_from_the_cgroup(path, unit, container):
-    assert (proc.unit_of(path), proc.container_of(path)) == (unit, container)
+    assert (cgroup.unit_of(path), cgroup.container_of(path)) == (unit, container)
 
 
 @given(st.text(max_size=60))
 def test_any_cgroup_path_gives_an_answer(path):
-    assert isinstance(proc.unit_of(path), str)
-    assert isinstance(proc.container_of(path), str)
+    assert isinstance(cgroup.unit_of(path), str)
+    assert isinstance(cgroup.container_of(path), str)
 
 
 def test_a_stack_is_its_functions_and_may_be_forbidden_or_empty(tmp_path):

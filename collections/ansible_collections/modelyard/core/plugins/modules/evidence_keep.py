@@ -32,21 +32,10 @@ problems: {description: What could not be kept., type: list, elements: str, retu
 """
 
 import json
-import re
-import time
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, stop
-
-LOG_BYTES = 8 * 2**20
-
-
-def copy_end(source: Path, target: Path) -> None:
-    """The last LOG_BYTES of a file."""
-    with source.open("rb") as stream:
-        stream.seek(max(0, source.stat().st_size - LOG_BYTES))
-        target.write_bytes(stream.read())
+from ansible_collections.modelyard.core.plugins.module_utils.process import evidence, identity, stop
 
 
 def main() -> None:
@@ -61,32 +50,12 @@ def main() -> None:
         supports_check_mode=True,
     )
     args = module.params
-    reason = re.sub(r"[^A-Za-z0-9_.-]+", "_", args["reason"])[:60]
-    name = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{args['service']}-{reason}"
-    base = Path(args["home"]) / "evidence"
     if module.check_mode:
-        module.exit_json(changed=True, path=str(base / name), problems=[])
-    problems = []
-    folder = base / name
-    try:
-        base.mkdir(parents=True, exist_ok=True)
-        for attempt in range(1, 100):
-            if not folder.exists():
-                break
-            folder = base / f"{name}-{attempt}"
-        folder.mkdir()
-        found = identity.census(stop.claim(args["home"], args["service"]))
-        documents = {"processes.json": json.dumps([identity.describe(f) for f in found], indent=1), **args["documents"]}
-        for file, content in documents.items():
-            (folder / Path(file).name).write_text(str(content), encoding="utf-8")
-        for index, instance in layout.instances(args["home"], args["service"]):
-            state = layout.state(instance)
-            if state is None:
-                continue
-            layout.write_json(folder / f"instance-{index}-state.json", state)
-            copy_end(Path(state["log"]), folder / f"instance-{index}.log")
-    except OSError as exc:
-        problems.append(str(exc))
+        name = evidence.name(args["service"], args["reason"])
+        module.exit_json(changed=True, path=str(Path(args["home"]) / "evidence" / name), problems=[])
+    found = identity.census(stop.claim(args["home"], args["service"]))
+    documents = {"processes.json": json.dumps([identity.describe(f) for f in found], indent=1), **args["documents"]}
+    folder, problems = evidence.keep(args["home"], args["service"], args["reason"], documents)
     module.exit_json(changed=True, path=str(folder), problems=problems)
 
 

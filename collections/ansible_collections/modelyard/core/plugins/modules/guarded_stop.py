@@ -5,16 +5,20 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: guarded_stop
-short_description: Stop a service, its processes and nobody else's
+short_description: Stop a service or some of its instances, and nobody else
 description:
   - Finds the processes by several signs (never by port or name alone), asks them to end, ends them firmly when they do not,
-    and checks that nothing is left, the ports are closed and the shared memory is given back.
-  - Processes that show only one sign are reported and left alone. In check mode it only says what it would end.
+    and checks that nothing is left, the ports are closed, the memory of the cards is back and the shared memory is given back.
+  - Processes with signs that prove nothing, and strangers on the cards, are reported and left alone. What cannot be solved is
+    written down for an admin, and the module fails with the place of that report.
+  - In check mode it says which signals it would send, to whom and in which order, and does nothing.
 options:
   home: {description: The project's folder on the host., type: path, required: true}
   service: {description: Name of the service., type: str, required: true}
+  indexes: {description: Instances to stop; empty for all of the service., type: list, elements: int, default: []}
   runtimes_dir: {description: Where runtimes are made., type: path, default: ""}
-  grace_s: {description: How long the engine may take to end by itself., type: float, default: 45}
+  grace_s: {description: "How long the engine may take to end by itself; 0 for what service.json says.", type: float, default: 0}
+  memory_s: {description: "How long cards may keep memory; negative for what service.json says.", type: float, default: -1}
 author: [Modelyard]
 """
 
@@ -26,20 +30,19 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-actions: {description: "What was done, in words and in order.", type: list, elements: str, returned: always}
+actions: {description: "What was done, or would be done, in words and in order.", type: list, elements: str, returned: always}
 found: {description: "Processes of the service before, with the signs they showed.", type: list, elements: dict, returned: always}
 left: {description: Processes that are still there., type: list, elements: dict, returned: always}
-suspects: {description: Processes with one sign only; they were left alone., type: list, elements: dict, returned: always}
+suspects: {description: Processes whose signs prove nothing; they were left alone., type: list, elements: dict, returned: always}
+cards: {description: "Verdict on the memory of each card, with the figures.", type: list, elements: dict, returned: always}
+others: {description: "Who else has the cards open; left alone.", type: list, elements: dict, returned: always}
+needs_admin: {description: Folder of the report for an admin; empty when none is needed., type: str, returned: always}
+report: {description: Text of that report., type: str, returned: when an admin is needed}
+stopped: {description: Nothing of it is left., type: bool, returned: always}
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, proc, stop
-
-
-def listening(states: dict) -> list:
-    """Ports of the service that somebody listens on."""
-    wanted = {s["request"]["port"] for s in states.values() if s}
-    return sorted({x.port for x in proc.listeners() if x.port in wanted})
+from ansible_collections.modelyard.core.plugins.module_utils.process.stop import run
 
 
 def main() -> None:
@@ -48,61 +51,23 @@ def main() -> None:
         argument_spec={
             "home": {"type": "path", "required": True},
             "service": {"type": "str", "required": True},
+            "indexes": {"type": "list", "elements": "int", "default": []},
             "runtimes_dir": {"type": "path", "default": ""},
-            "grace_s": {"type": "float", "default": 45.0},
+            "grace_s": {"type": "float", "default": 0.0},
+            "memory_s": {"type": "float", "default": -1.0},
         },
         supports_check_mode=True,
     )
     args = module.params
-    stopper = stop.Stopper(args["home"], args["service"], stop.Limits(grace_s=args["grace_s"]), args["runtimes_dir"])
-    before = identity.census(stopper.claim)
-    ours = [f for f in before if f.verdict == identity.OURS]
-    result = {
-        "found": [identity.describe(f) for f in ours],
-        "suspects": [identity.describe(f) for f in before if f.verdict == identity.SUSPECT],
-        "left": [],
-        "actions": [],
+    options = {
+        "runtimes_dir": args["runtimes_dir"] or None,
+        "grace_s": args["grace_s"] or None,
+        "memory_s": args["memory_s"] if args["memory_s"] >= 0 else None,
     }
-    unreadable = layout.unreadable(args["home"], args["service"])
-    if module.check_mode:
-        result["actions"] = [
-            f"would end {p['pid']} {p['comm']} of {p['user']} ({', '.join(p['signs'])})" for p in result["found"]
-        ]
-        module.exit_json(changed=bool(ours), **result)
-    left = stopper.run()
-    removed = stopper.remove_segments()
-    accepted = layout.service_dir(args["home"], args["service"]) / "accepted.json"
-    if accepted.exists():
-        accepted.unlink()
-    living = [identity.describe(f) for f in left if f.process.state not in "ZX"]
-    zombies = [identity.describe(f) for f in left if f.process.state in "ZX"]
-    result.update(left=living, actions=stopper.actions, changed=bool(stopper.signalled or removed))
-    for zombie in zombies:
-        result["actions"].append(
-            f"{zombie['pid']} has ended and waits for its parent {zombie['ppid']} to reap it; it holds nothing"
-        )
-    ended = len({(s["pid"], s["start"]) for s in stopper.signalled})
-    open_ports, known = listening(stopper.states), any(stopper.states.values()) or not stopper.states
-    result["actions"].append(
-        f"checked: {len(ours)} process(es) found, {ended} signalled, {len(living)} left; "
-        + (f"port {', '.join(map(str, open_ports))} still open" if open_ports else "port closed" if known else "port unknown")
-        + f"; {len(removed)} shared-memory segment(s) removed"
-    )
-    if living:
-        pids = ", ".join(f"{p['pid']} {p['comm']} (state {p['state']}, user {p['user']})" for p in living)
-        module.fail_json(
-            msg=f"{args['service']} was not stopped whole; still there: {pids}. They did not end when killed: look at "
-            "/proc/PID/status and the kernel log; nothing else was touched.",
-            **result,
-        )
-    doubtful = [p for p in result["suspects"] if {"marker", "session", "recorded"} & set(p["signs"]) and p["state"] not in "ZX"]
-    if unreadable and doubtful:
-        pids = ", ".join(f"{p['pid']} {p['command']} ({', '.join(p['signs'])})" for p in doubtful)
-        module.fail_json(
-            msg=f"state.json of instance {', '.join(map(str, unreadable))} of {args['service']} cannot be read, and these may be "
-            f"its processes: {pids}. They were left alone: look at them, and end them yourself if they are.",
-            **result,
-        )
+    act = run.preview if module.check_mode else run.stop_service
+    result = act(args["home"], args["service"], args["indexes"] or None, options)
+    if result.pop("failed"):
+        module.fail_json(**result)
     module.exit_json(**result)
 
 

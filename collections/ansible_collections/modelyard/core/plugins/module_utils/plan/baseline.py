@@ -10,9 +10,8 @@ import math
 from typing import Any, Dict, List, Mapping, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan import tables
+from ansible_collections.modelyard.core.plugins.module_utils.survey.card_records import TOLERANCE_MIB
 
-#: A bare context of a process that is gone holds about 250 MiB (facts of incidents: vLLM issue 34643); less is noise.
-TOLERANCE_MIB = 128
 #: What has the name of a display or a monitor and takes more is a user like any other.
 BYSTANDER_MIB = 512
 

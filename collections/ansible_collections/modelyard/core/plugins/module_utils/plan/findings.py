@@ -76,6 +76,8 @@ CATALOGUE: Dict[str, str] = {
     "PF-ZOMBIE": NOTE,
     "PF-STUCK": REFUSE,
     "PF-STUCK-ELSEWHERE": WARN,
+    "PF-NEEDS-ADMIN": REFUSE,
+    "PF-ADMIN-DONE": NOTE,
     "PF-NAME-USED": REFUSE,
     "PF-NAME-SIMILAR": NOTE,
     "PF-PORT-BUSY": REFUSE,
@@ -107,13 +109,15 @@ CATALOGUE: Dict[str, str] = {
 }
 #: Values of a switch besides the severities.
 OFF = "off"
-#: Findings without a switch: nothing could go on after them, or they have a switch of their own (modelyard_restart).
+#: Findings without a switch: nothing could go on after them, or they have a switch of their own (modelyard_restart, a file).
 WITHOUT_SWITCH = {
     "PF-UNREACHABLE",
     "PF-PYTHON-OLD",
     "PF-SURVEY-FAILED",
     "PF-HOME",
     "PF-HOME-SHARED",
+    "PF-NEEDS-ADMIN",
+    "PF-ADMIN-DONE",
     "PF-LOCK-HELD",
     "PF-RESTART-NEEDED",
 }

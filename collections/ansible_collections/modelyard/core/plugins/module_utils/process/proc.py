@@ -12,7 +12,7 @@ import os
 import pwd
 import re
 from pathlib import Path
-from typing import Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Set, Tuple, Union
+from typing import Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 PROC = Path("/proc")
 SHM = Path("/dev/shm")
@@ -24,16 +24,6 @@ FIRST_NAMESPACE = {"ipc": "ipc:[4026531839]", "pid": "pid:[4026531836]"}
 DELETED = " (deleted)"
 #: `__schedule+0x2/0x9` or, from a module, `uvm_spin_loop+0x70/0x110 [nvidia_uvm]`, behind `[<0>]` or an address.
 FRAME = re.compile(r"(?m)^\[<[^>]*>\] ([^\s+]+)\S*(?: \[([^\]]+)\])?")
-UNIT = re.compile(r"[^/]+\.(?:service|scope)")
-#: Elements of a cgroup path that name a container: an id of 64 digits (docker, podman, containerd, CRI-O, and what is built on
-#: them; `conmon` is only the watcher of one), LXC, systemd-nspawn and libvirt. POD: for a pod whose container does not show.
-CONTAINER = re.compile(
-    r"(?P<id>(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f]))"
-    r"|(?:^|/)lxc(?:\.payload[./]|/)(?P<lxc>[^/]+)"
-    r"|(?:^|/)machine\.slice/(?:machine-|systemd-nspawn@)(?P<machine>[^/]+)\.(?:scope|service)"
-)
-POD = re.compile(r"(?:^|/)kubepods.*[/-](pod[0-9a-f_-]{32,36})")
-WATCHER = re.compile(r"(?:^|/)[^/]*conmon-[^/]*")
 SECRET_WORD = re.compile(r"(?i)(--[a-z-]*(?:key|token|password|secret)[a-z-]*[= ])\S+|(://[^/\s:@]*:)[^/\s@]+@")
 
 
@@ -115,9 +105,17 @@ def processes(proc: Path = PROC) -> Dict[int, Process]:
 
 
 def alive(pid: int, start: int, proc: Path = PROC) -> bool:
-    """Is the very process that had this start time still there, and not merely waiting to be reaped?"""
+    """Is the very process that had this start time still there, and not merely waiting to be reaped?
+
+    One whose first thread has ended while others live (`Zl`) is there: it still holds files and memory.
+    """
     process = read(pid, proc)
-    return process is not None and process.start == start and process.state not in "ZX"
+    return process is not None and process.start == start and living(process, proc)
+
+
+def living(process: Process, proc: Path = PROC) -> bool:
+    """Has it not ended, or not whole?"""
+    return process.state not in "ZX" or window(process, proc)[0] != process.pid
 
 
 def command(pid: int, proc: Path = PROC, limit: int = 300) -> Optional[str]:
@@ -136,12 +134,18 @@ def masked(text: str) -> str:
 
 def environment(pid: int, name: str, proc: Path = PROC) -> Optional[str]:
     """The value of one variable in the process' environment; None when it has none or it cannot be read."""
-    raw = _text(proc / str(pid) / "environ")
-    prefix = name + "="
-    for item in (raw or "").split("\0"):
-        if item.startswith(prefix):
-            return item[len(prefix) :]
-    return None
+    return environment_of(pid, (name,), proc)[0]
+
+
+def environment_of(pid: int, names: Sequence[str], proc: Path = PROC) -> List[Optional[str]]:
+    """The values of several variables from one look, in the order of `names`; None for each that is not to be seen."""
+    raw = _text(proc / str(pid) / "environ") or ""
+    found: Dict[str, str] = {}
+    for item in raw.split("\0"):
+        name, equals, value = item.partition("=")
+        if equals and name in names and name not in found:
+            found[name] = value
+    return [found.get(name) for name in names]
 
 
 def cwd(pid: int, proc: Path = PROC) -> Optional[str]:
@@ -305,43 +309,6 @@ def stack(pid: int, proc: Path = PROC) -> Optional[List[str]]:
     """The names of the functions of `frames`."""
     found = frames(pid, proc)
     return None if found is None else [function for function, _ in found]
-
-
-def cgroup(pid: int, proc: Path = PROC) -> str:
-    """The process' path in the tree of control groups, "" when it cannot be read.
-
-    Version 2 first, then systemd's tree, then the longest path. On hosts with both versions docker places containers only in
-    the trees of version 1, so a path that names a container comes first, and "/" says nothing as long as another path does.
-    """
-    paths = {}
-    for line in (_text(proc / str(pid) / "cgroup") or "").splitlines():
-        number, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        paths[controllers if number != "0" else "0"] = path
-    order = [paths.get("0", ""), paths.get("name=systemd", ""), max(paths.values(), key=len, default="")]
-    order += sorted(paths.values(), key=len, reverse=True)
-    known = [path for path in order if path]
-    named = [path for path in known if container_of(path)] or [path for path in known if path != "/"] or known
-    return named[0] if named else ""
-
-
-def unit_of(path: str) -> str:
-    """The systemd unit of a cgroup path, the innermost one ("x.service", "session-3.scope"); "" when it has none."""
-    units = [element for element in path.split("/") if UNIT.fullmatch(element)]
-    return units[-1] if units else ""
-
-
-def container_of(path: str) -> str:
-    """The container of a cgroup path, the outermost one, as its tool shows it: 12 digits of the id, or a name. "" for none."""
-    path = WATCHER.sub("", path)
-    match = CONTAINER.search(path)
-    if match is None:
-        pod = POD.search(path)
-        return pod.group(1) if pod else ""
-    if match.group("id"):
-        return match.group("id")[:12]
-    name = match.group("lxc") or match.group("machine")
-    return re.sub(r"\\x([0-9a-f]{2})", lambda code: chr(int(code.group(1), 16)), name)  # as systemd writes special characters
 
 
 def shared_memory(pid: int, proc: Path = PROC) -> Set[str]:

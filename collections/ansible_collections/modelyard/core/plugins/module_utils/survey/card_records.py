@@ -12,6 +12,8 @@ GONE = ("gpu_lost", "device_handle_error")
 #: Errors after which an output cannot be taken for whole.
 BROKEN = ("truncated", "malformed_json")
 SAID_CHARACTERS = 500
+#: MiB above an idle card's memory that are noise: a bare context of a process that is gone holds about 250 (vLLM issue 34643).
+TOLERANCE_MIB = 128
 DETAILS = 4
 
 _ADDRESS = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])")

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Collection, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
-from ansible_collections.modelyard.core.plugins.module_utils.process import identity, proc
+from ansible_collections.modelyard.core.plugins.module_utils.process import cgroup, identity, proc
 
 #: Device files of cards by name alone, for when no card could be listed.
 DEVICE = re.compile(r"/dev/(?:nvidia[^/]*|nvidia-caps/[^/]+|kfd|mkfd|dri/renderD\d+|davinci[^/]*)")
@@ -157,8 +157,8 @@ def _other_namespace(pid: int, path: str, window: Tuple[int, Path], root: Path) 
     numbers = next((line.split()[1:] for line in _status(pid, root) if line.startswith("NSpid:")), [])
     if len(numbers) > 1:
         return True
-    container = proc.container_of(path)
-    return bool(container) and container != proc.container_of(proc.cgroup(os.getpid(), root))
+    container = cgroup.container_of(path)
+    return bool(container) and container != cgroup.container_of(cgroup.path_of(os.getpid(), root))
 
 
 def _status(pid: int, root: Path) -> List[str]:
@@ -210,7 +210,7 @@ def describe(
     pid, root = proc.window(process, proc_root)
     whole = process.pid in hung or process.state in "DZ"
     threads = _threads(process, whole, proc_root)
-    group = proc.cgroup(pid, root)
+    group = cgroup.path_of(pid, root)
     targets = None if process.pid in handles.denied else handles.targets.get(process.pid, frozenset())
     ended = process.state in ENDED and not proc.half_ended(process)
     mute = ended or (process.pid in hung and memory_locked(process, proc_root))
@@ -226,8 +226,8 @@ def describe(
         "threads": [thread._asdict() for thread in threads[:THREADS_SHOWN]],
         "thread_count": process.threads,
         "cgroup": group,
-        "unit": proc.unit_of(group),
-        "container": proc.container_of(group),
+        "unit": cgroup.unit_of(group),
+        "container": cgroup.container_of(group),
         "marker": "" if mute else proc.environment(pid, identity.MARKER, root) or "",
         "cwd": "" if ended else proc.cwd(pid, root) or "",
         "devices": None if targets is None else _devices(targets, card_paths, _root(sysroot)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from typing import Any, Collection, Dict, List, Mapping, Sequence
+from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, proc, supervisor
 from ansible_collections.modelyard.core.plugins.module_utils.survey import http
@@ -48,19 +48,25 @@ def service(home: str, name: str, table: Dict[int, proc.Process], runtimes_dir: 
     leftovers = [
         identity.describe(f)
         for f in found
-        if f.verdict == identity.OURS
-        and f.process.state not in "ZX"
-        and f.process.pid not in keepers
-        and f.process.sid not in sessions_alive
+        if f.verdict == identity.OURS and f.living and f.process.pid not in keepers and f.process.sid not in sessions_alive
     ]
     return {
         "instances": instances,
         "leftovers": leftovers,
-        "suspects": [identity.describe(f) for f in found if f.verdict == identity.SUSPECT and f.process.state not in "ZX"],
+        "suspects": [identity.describe(f) for f in found if f.verdict == identity.SUSPECT and f.living],
         "accepted": any(i["alive"] for i in instances) and all(i["accepted"] for i in instances if i["alive"]),
         "known": bool(instances or found or os.path.isdir(str(layout.service_dir(home, name)))),
         "pids": [f.process.pid for f in found if f.verdict == identity.OURS],
+        "needs_admin": needs_admin(home, name, table),
     }
+
+
+def needs_admin(home: str, name: str, table: Dict[int, proc.Process]) -> Optional[Dict[str, Any]]:
+    """What a stop has handed over to an admin, and `left`: those of its processes that are still there. None: nothing."""
+    from ansible_collections.modelyard.core.plugins.module_utils.process.stop import admin  # noqa: PLC0415  as above
+
+    known = layout.read_json(admin.path(home, name))
+    return None if known is None else {**known, "left": admin.left_of(known, table)}
 
 
 def accepted(home: str, name: str) -> List[Dict[str, Any]]:

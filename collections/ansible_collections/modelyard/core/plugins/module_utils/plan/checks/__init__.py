@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, Mapping, Sequence
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan.checks import (
+    admin,
     capacity,
     cards,
     drivers,
@@ -23,6 +24,7 @@ def findings(intent: Mapping[str, Any], survey: Mapping[str, Any], services: Seq
         *cards.findings(intent, survey, services),
         *users.findings(survey, services),
         *processes.findings(survey, services),
+        *admin.findings(survey, services),
         *taken.findings(intent, survey, services),
         *capacity.findings(survey, services),
     ]

@@ -12,6 +12,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Set
 from ansible_collections.modelyard.core.plugins.module_utils.plan import baseline
 from ansible_collections.modelyard.core.plugins.module_utils.plan.checks import lookup
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
+from ansible_collections.modelyard.core.plugins.module_utils.survey.card_records import TOLERANCE_MIB
 
 BUSY_PCT = 95.0
 #: Beginnings of what a survey could not read that have nothing to do with processes.
@@ -104,7 +105,7 @@ def _memory(
     known = {p["pid"]: p["memory_mib"] for p in card["processes"] if p["pid"] not in users.gone}
     explained = sum(amount or 0 for amount in known.values())
     unknown = any(amount is None and not baseline.is_bystander(pid, survey, backend) for pid, amount in known.items())
-    if unknown or used - idle - explained <= baseline.TOLERANCE_MIB:
+    if unknown or used - idle - explained <= TOLERANCE_MIB:
         return _quiet(card, users, survey)
     base = f"{idle} MiB, {'as written down at a deploy' if written else 'assumed: none was written down on this host yet'}"
     what = f"{used} MiB of {_mib(total)} are in use, {explained} of it by processes that are known; idle is {base}"

@@ -1,0 +1,125 @@
+"""Looking at a service's processes again and again while it is stopped: whose they are, and what they hold."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Collection, Dict, List, Optional, Set, Tuple
+
+from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, proc
+from ansible_collections.modelyard.core.plugins.module_utils.process.stop import claims, plan
+from ansible_collections.modelyard.core.plugins.module_utils.survey import processes
+
+Key = Optional[int]
+
+
+class Watch:
+    """The processes of a service, or of some of its instances, by instance.
+
+    What was ours once stays ours as long as it lives: while a process ends it loses its environment, folder and memory map, and
+    of one that hangs nothing may be read, because the reader could hang with it.
+    """
+
+    def __init__(self, home: str, service: str, indexes: Optional[Collection[int]] = None, runtimes_dir: str = "") -> None:
+        self.home, self.service = home, service
+        present = [index for index, _ in layout.instances(home, service)]
+        #: Instances that are meant; for a service without any folder of them: none, and None stands for the service.
+        self.indexes = sorted(indexes) if indexes is not None else present
+        self.states = {i: layout.state(layout.instance_dir(home, service, i)) for i in self.indexes}
+        self.claims: Dict[Key, identity.Claim] = {i: claims.claim(home, service, runtimes_dir, i) for i in self.indexes}
+        if indexes is None:
+            self.claims[None] = claims.claim(home, service, runtimes_dir)
+        self.leaders = {leader for claim in self.claims.values() for leader in claim.recorded}
+        self.keepers = {keeper for claim in self.claims.values() for keeper in claim.sessions}
+        self.ours: Dict[identity.Recorded, Tuple[Key, identity.Found]] = {}
+        self.commands: Dict[identity.Recorded, str] = {}
+        self.suspects: Dict[identity.Recorded, identity.Found] = {}
+        self.table: Dict[int, proc.Process] = {}
+        self.segments: Set[str] = set()
+        self.mounts = proc.mounts("self")
+
+    def look(self) -> Dict[Key, List[plan.Member]]:
+        """The living processes of each instance as they are now."""
+        self.table = table = proc.processes()
+        for known in [known for known in self.ours if not _is_same(known, table)]:
+            del self.ours[known]
+        skip = {known.pid for known in self.ours} | self._mute(table)
+        seen = identity.observe(list(self.claims.values()), table, skip=skip)
+        self.suspects = {}
+        for one in seen:
+            self._judge(one)
+        groups: Dict[Key, List[plan.Member]] = {key: [] for key in self.claims}
+        for known, (key, found) in self.ours.items():
+            process = table[known.pid]
+            living = proc.living(process)
+            self.ours[known] = (key, found._replace(process=process, living=living))
+            if living:
+                groups[key].append(self._member(known, process))
+        return groups
+
+    def _judge(self, seen: identity.Seen) -> None:
+        known = identity.Recorded(seen.process.pid, seen.process.start)
+        suspect = None
+        for key, claim in self.claims.items():
+            found = identity.Found(seen.process, identity.signs(seen, claim, self.table, self.mounts), seen.living)
+            if found.verdict == identity.OURS:
+                self.ours[known] = (key, found)
+                self.commands[known] = (proc.command(*proc.window(seen.process)) or "") if seen.living else ""
+                self.segments |= proc.shared_memory(*proc.window(seen.process))
+                return
+            if found.verdict == identity.SUSPECT and seen.living:
+                suspect = found
+        if suspect:
+            self.suspects[known] = suspect
+
+    def _mute(self, table: Dict[int, proc.Process]) -> Set[int]:
+        """Pids that are not known and of which nothing is read, because they hang with their memory's lock."""
+        known = {mine.pid for mine in self.ours}
+        doubtful = {pid: p for pid, p in table.items() if p.state == "D" and pid not in known}
+        hung = processes.stuck(doubtful) if doubtful else []
+        return {pid for pid in hung if processes.memory_locked(table[pid])}
+
+    def _member(self, known: identity.Recorded, process: proc.Process) -> plan.Member:
+        role = plan.role_of(process.comm, self.commands.get(known, ""), known in self.keepers, known in self._only_leaders)
+        return plan.Member(process.pid, process.start, process.comm, process.state, role)
+
+    @property
+    def _only_leaders(self) -> Set[identity.Recorded]:
+        return self.leaders - self.keepers
+
+    def remember_segments(self) -> None:
+        """Look again at the shared memory of what still runs: engines make it as they go."""
+        for _, found in self.ours.values():
+            if found.living and found.process.state not in "DR":
+                self.segments |= proc.shared_memory(*proc.window(found.process))
+
+    def living(self) -> List[identity.Found]:
+        """Processes of the last look that have not ended."""
+        return [found for _, found in self.ours.values() if found.living]
+
+    def zombies(self) -> List[identity.Found]:
+        """Processes of the last look that have ended and wait for their parents."""
+        return [found for _, found in self.ours.values() if not found.living]
+
+    def describe(self, found: identity.Found) -> Dict[str, Any]:
+        """Plain data about a process of ours; what it was called when it was found first."""
+        known = identity.Recorded(found.process.pid, found.process.start)
+        return identity.describe(found, self.commands.get(known, ""))
+
+    def is_mine(self, pid: int) -> bool:
+        """Was this process, as it is in the table of the last look, ever found to be ours?"""
+        process = self.table.get(pid)
+        return process is not None and identity.Recorded(pid, process.start) in self.ours
+
+
+def _is_same(known: identity.Recorded, table: Dict[int, proc.Process]) -> bool:
+    return known.pid in table and table[known.pid].start == known.start
+
+
+def foreign(home: str, service: str) -> str:
+    """Name of the user to whom the service belongs when that is another one than we are, and we are not root; else empty."""
+    folder = layout.service_dir(home, service)
+    try:
+        owner = folder.stat().st_uid
+    except OSError:
+        return ""
+    return proc.user_name(owner) if os.geteuid() not in (0, owner) else ""

@@ -1,0 +1,325 @@
+"""Stop exactly one service, or some of its instances, gently first, and say what was done.
+
+drain, release the supervisor, signals in the order of plan.py, then look: processes, ports, cards, memory, shared memory. A pid
+is signalled only together with its start time. Strangers and suspects are left alone. What cannot be solved goes to an admin.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import Any, Callable, Collection, Dict, List, Mapping, Optional, Tuple
+
+from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, proc
+from ansible_collections.modelyard.core.plugins.module_utils.process.stop import (
+    admin,
+    admin_facts,
+    after,
+    before,
+    cards,
+    look,
+    plan,
+    segments,
+    settings,
+    signals,
+)
+
+Say = Callable[[str], None]
+Result = Dict[str, Any]
+POLL_S = 0.2
+#: The last look waits so long for parents to read how their children ended.
+REAP_S = 1.0
+#: How long one look at the cards may take when there is nothing to wait for.
+LOOK_S = 5.0
+
+
+class Stop:
+    """One stop. `actions` collects what was done, in words, with the seconds since the beginning."""
+
+    def __init__(
+        self,
+        home: str,
+        service: str,
+        indexes: Optional[Collection[int]] = None,
+        options: Optional[Mapping[str, Any]] = None,
+        say: Optional[Say] = None,
+    ) -> None:
+        self.home = home
+        self.service = service
+        self.indexes = indexes
+        self.began = time.monotonic()
+        self.actions: List[Tuple[float, str]] = []
+        self.tell = say or (lambda words: None)
+        given = dict(options or {})
+        self.watch = look.Watch(home, service, indexes, str(given.get("runtimes_dir") or ""))
+        self.settings = settings.read(home, service, self.watch.states.values(), given)
+        self.place = cards.place(home, service, indexes)
+        self.signalled: List[Dict[str, Any]] = []
+        self.denied: Dict[int, str] = {}
+        self.problems: List[str] = []
+        self.found: List[Dict[str, Any]] = []
+        self.verdicts: List[Dict[str, Any]] = []
+        self.others: List[Dict[str, Any]] = []
+
+    def say(self, words: str) -> None:
+        """Keep what is done, and tell it at once."""
+        self.actions.append((round(time.monotonic() - self.began, 1), words))
+        self.tell(words)
+
+    @property
+    def limit_s(self) -> float:
+        """How long the signals can take at most."""
+        limits = self.settings.limits
+        ask = max(limits.grace_s, limits.drain_s + plan.DRAIN_MARGIN_S)
+        return ask + 2 * limits.term_s + limits.kill_s + plan.KEEPER_S + plan.KEEPER_KILLED_S + 3 * plan.SETTLE_S
+
+    # -- the steps -----------------------------------------------------------------------------------------------
+
+    def run(self) -> Result:
+        """All of it; the result as the module guarded_stop returns it."""
+        self.watch.look()
+        self.found = [self.watch.describe(found) for found in self.watch.living() + self.watch.zombies()]
+        if self.settings.release_supervisor:
+            leaders = {(f.process.pid, f.process.start) for f in self.watch.living()}
+            serving = {
+                index: int(state["request"]["port"])
+                for index, state in self.watch.states.items()
+                if state and (state["leader"]["pid"], state["leader"]["start"]) in leaders
+            }
+            before.drain(self.service, serving, self.settings, self.say)
+            limit_s = self.limit_s + self.settings.memory_s
+            self.problems += before.release(self.home, self.service, self.watch.states, limit_s, self.say)
+        self._signals()
+        self._reaped()
+        self._cards()
+        removed = segments.remove_unheld(self.watch.segments | segments.recorded(self.home, self.service, self.indexes))
+        if removed:
+            self.say(f"removed {len(removed)} shared-memory segment(s): {', '.join(removed)}")
+        if not after.forget_acceptance(self.home, self.service, self.indexes):
+            self.say("accepted.json could not be changed; it is bound to processes that are gone")
+        return self._result(removed)
+
+    def _signals(self) -> None:
+        groups = self.watch.look()
+        courses: plan.Courses = {key: plan.Course() for key in groups}
+        turn = 0
+        while True:
+            now = time.monotonic() - self.began
+            courses, steps = plan.advance_all(courses, self._allowed(groups), now, self.settings.limits)
+            for step in steps:
+                self._send(step)
+            if all(course.phase == plan.DONE for course in courses.values()):
+                break
+            turn += 1
+            if turn % 5 == 0:
+                self.watch.remember_segments()
+            time.sleep(POLL_S)
+            groups = self.watch.look()
+
+    def _allowed(self, groups: Mapping[look.Key, List[plan.Member]]) -> Dict[look.Key, List[plan.Member]]:
+        """Without those that this user may not signal: there is nothing to wait for."""
+        return {key: [m for m in members if m.pid not in self.denied] for key, members in groups.items()}
+
+    def _send(self, step: plan.Step) -> None:
+        how = signals.send(step.pid, step.start, getattr(signal, step.signal))
+        if how == signals.DENIED:
+            self.denied[step.pid] = step.comm
+            self.say(f"{step.signal} to {step.pid} ({step.comm}) was refused by the kernel: no right")
+        if how == signals.SENT:
+            self.say(f"{step.signal} to {step.pid} ({step.comm}): {step.why}")
+            self.signalled.append({"pid": step.pid, "start": step.start, "signal": step.signal})
+
+    def _reaped(self) -> None:
+        """Give parents a moment to read how their children ended."""
+        limit = time.monotonic() + REAP_S
+        self.watch.look()
+        while self.watch.zombies() and time.monotonic() < limit:
+            time.sleep(POLL_S)
+            self.watch.look()
+
+    def _cards(self) -> None:
+        if not self.place.watched:
+            return
+        wait_s = 0.0 if self.watch.living() else self.settings.memory_s
+        self.verdicts = cards.watch(self.place, wait_s, self._mine, self.say, LOOK_S)
+        table = self.watch.table
+        on_them = set(cards.holders(self.place, table)) | {pid for v in self.verdicts for pid in v["others"]}
+        self.others = cards.describe({pid for pid in on_them if not self.watch.is_mine(pid)}, table, self.place)
+        for verdict in self.verdicts:
+            self.say(f"memory of {verdict['card']}: {verdict['verdict']}: {verdict['what']}")
+        for other in self.others:
+            whose = " of another instance of this service" if other["marker"] == self.service else ""
+            files = ", ".join(other["devices"] or [])
+            self.say(
+                f"left alone{whose}: pid {other['pid']} of user {other['user']} ({other['command'][:120]})"
+                + "".join(f", {key} {other[key]}" for key in ("unit", "container") if other[key])
+                + (f" has {files} open" if files else " is on these cards")
+            )
+
+    def _mine(self, table: Dict[int, proc.Process]) -> Collection[int]:
+        self.watch.look()
+        return {known.pid for known in self.watch.ours if known.pid in table}
+
+    # -- the answer ----------------------------------------------------------------------------------------------
+
+    def _result(self, removed: List[str]) -> Result:
+        left = [self.watch.describe(found) for found in self.watch.living()]
+        for zombie in self.watch.zombies():
+            self.say(self._of_zombie(zombie.process))
+        ended = len({(s["pid"], s["start"]) for s in self.signalled})
+        self.say(
+            f"checked: {len(self.found)} process(es) found, {ended} signalled, {len(left)} left; "
+            f"{after.ports(self.watch.states)}; {len(removed)} shared-memory segment(s) removed"
+        )
+        result: Result = {
+            "changed": bool(self.signalled or removed),
+            "found": self.found,
+            "left": left,
+            "suspects": [self.watch.describe(found) for found in self.watch.suspects.values()],
+            "cards": self.verdicts,
+            "others": self.others,
+            "needs_admin": "",
+            "failed": False,
+            "msg": "",
+        }
+        self._judge(result)
+        result["actions"] = [words for _, words in self.actions]
+        result["stopped"] = not result["failed"]
+        return result
+
+    def _judge(self, result: Result) -> None:
+        why = self._why(result["left"])
+        doubtful = _doubtful(self.home, self.service, self.watch)
+        if self.denied:
+            who = ", ".join(f"{pid} ({comm})" for pid, comm in self.denied.items())
+            _fail(result, f"{self.service}: this user may not signal {who}. Run it as the user of the service, or as root.")
+        elif why:
+            report = self._hand_over(why, result)
+            _fail(result, f"{self.service} needs an admin: {'; '.join(why)}. {report}")
+        elif doubtful:
+            _fail(result, doubtful)
+        elif self.problems:
+            _fail(result, f"{self.service}: {'; '.join(self.problems)}. All its processes are gone now; look again.")
+        elif after.clear_admin(self.home, self.service, self.verdicts):
+            self.say("what an admin had to do is done: needs_admin.json removed")
+
+    def _why(self, left: List[Dict[str, Any]]) -> List[str]:
+        """What only a person can solve."""
+        why = []
+        for p in left:
+            if (p["pid"], p["start"]) not in {(s["pid"], s["start"]) for s in self.signalled}:
+                reason = "came up while the others ended"
+            else:
+                reason = "did not end when killed"
+            half = ", its first thread has ended and another lives on" if p["state"] == "Z" else ""
+            why.append(f"{p['pid']} {p['comm']} (state {p['state']}{half}, user {p['user']}) {reason}")
+        why += [f"{v['card']}: {v['what']}" for v in self.verdicts if v["verdict"] in (cards.HELD, cards.SILENT) and not left]
+        return why
+
+    def _of_zombie(self, process: proc.Process) -> str:
+        parent = proc.read(process.ppid)
+        who = f"its parent {process.ppid} ({parent.comm if parent else 'gone'})"
+        more = ", which does not read the ends of orphans here; harmless" if process.ppid == 1 else " to reap it"
+        return f"{process.pid} has ended and waits for {who}{more}; it holds nothing"
+
+    def _hand_over(self, why: List[str], result: Result) -> str:
+        facts = admin_facts.gather(self.watch, self.place, why, self.verdicts, self.others, self.actions)
+        folder, problems = admin.write(self.home, self.service, facts)
+        result["needs_admin"] = folder
+        result["report"] = admin.text(facts)
+        if problems:
+            return f"The report could not be written whole ({'; '.join(sorted(set(problems)))}); it is part of this result."
+        return f"The report with the choices: {folder}/report.txt. Nothing else was touched."
+
+
+def _fail(result: Result, words: str) -> None:
+    result.update(failed=True, msg=words)
+
+
+def _doubtful(home: str, service: str, watch: look.Watch) -> str:
+    """Why "nothing is left" cannot be said although nothing proven is: a state that cannot be read, and processes with a sign."""
+    unreadable = [index for index in layout.unreadable(home, service) if index in watch.indexes]
+    telling = {"marker", "session", "recorded"}
+    doubtful = [watch.describe(found) for found in watch.suspects.values() if telling & found.signs]
+    if not unreadable or not doubtful:
+        return ""
+    pids = ", ".join(f"{p['pid']} {p['command']} ({', '.join(sorted(map(str, p['signs'])))})" for p in doubtful)
+    return (
+        f"state.json of instance {', '.join(map(str, unreadable))} of {service} cannot be read, and these may be "
+        f"its processes: {pids}. They were left alone: look at them, and end them yourself if they are."
+    )
+
+
+def refusal(service: str, words: str) -> Result:
+    """A result of a stop that was not begun."""
+    empty: Result = {key: [] for key in ("actions", "found", "left", "suspects", "cards", "others")}
+    return {**empty, "changed": False, "needs_admin": "", "failed": True, "stopped": False, "msg": f"{service}: {words}"}
+
+
+def _not_ours(home: str, service: str) -> str:
+    owner = look.foreign(home, service)
+    if not owner:
+        return ""
+    return f"it belongs to user {owner}, whose processes this user may not look into. Run it as {owner}, or as root."
+
+
+def stop_service(
+    home: str,
+    service: str,
+    indexes: Optional[Collection[int]] = None,
+    options: Optional[Mapping[str, Any]] = None,
+    say: Optional[Say] = None,
+) -> Result:
+    """Stop a service, or these instances of it; the result as the module guarded_stop returns it. Raises nothing.
+
+    `options`, all of them optional: grace_s, term_s, kill_s, memory_s, runtimes_dir, release_supervisor (False when the
+    supervisor itself calls). What is not given is read from service.json. `say` gets each step's words as it happens.
+    """
+    foreign = _not_ours(home, service)
+    if foreign:
+        return refusal(service, foreign)
+    stop = Stop(home, service, indexes, options, say)
+    if not stop.settings.release_supervisor:  # the stop that has called the supervisor holds the folders
+        return stop.run()
+    with before.alone(home, service, stop.watch.indexes, stop.limit_s + stop.settings.memory_s, stop.say):
+        return stop.run()
+
+
+def preview(
+    home: str, service: str, indexes: Optional[Collection[int]] = None, options: Optional[Mapping[str, Any]] = None
+) -> Result:
+    """What a stop would do now, in order; nothing is signalled, run or written."""
+    foreign = _not_ours(home, service)
+    if foreign:
+        return refusal(service, foreign)
+    stop = Stop(home, service, indexes, options)
+    groups = stop.watch.look()
+    members = {m.pid for group in groups.values() for m in group}
+    actions = _first_steps(stop)
+    for after_s, step in plan.schedule(groups, stop.settings.limits):
+        when = "" if after_s == 0 else f", if it is still there after {after_s:.0f} s"
+        found = stop.watch.ours[identity.Recorded(step.pid, step.start)][1]
+        shown = f" of {proc.user_name(found.process.uid)} ({', '.join(sorted(found.signs))})" if after_s == 0 else ""
+        actions.append(f"would send {step.signal} to {step.pid} ({step.comm}){shown}: {step.why}{when}")
+    if stop.place.watched:
+        names = ", ".join(str(device.get("index")) for device in stop.place.devices)
+        actions.append(f"would wait up to {stop.settings.memory_s:.0f} s until the memory of card {names} is back")
+        table = stop.watch.table
+        stop.others = cards.describe(set(cards.holders(stop.place, table)) - members, table, stop.place)
+    result = refusal(service, "")
+    result.update(failed=False, stopped=False, msg="", changed=bool(members), actions=actions, others=stop.others)
+    result["found"] = [stop.watch.describe(found) for found in stop.watch.living() + stop.watch.zombies()]
+    result["suspects"] = [stop.watch.describe(found) for found in stop.watch.suspects.values()]
+    return result
+
+
+def _first_steps(stop: Stop) -> List[str]:
+    """What comes before the signals, in words."""
+    if not stop.settings.release_supervisor or not stop.watch.ours:
+        return []
+    words = []
+    if stop.settings.drain_command:
+        words.append(f"would run the drain command, {stop.settings.drain_s:.0f} s at most: {stop.settings.drain_command}")
+    kinds = {str(state["request"].get("supervisor") or "plain") for state in stop.watch.states.values() if state}
+    words += [f"would let {kind} start nothing again" for kind in sorted(kinds - {"plain", "screen"})]
+    return words

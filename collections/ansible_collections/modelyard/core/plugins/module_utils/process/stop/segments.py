@@ -1,0 +1,59 @@
+"""Shared memory of a service's engines: written down while they run, removed when nobody holds it any more."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Collection, Dict, Iterable, List, Optional, Set
+
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
+
+FILE = "segments.json"
+
+
+def record(folder: Path, pids: Iterable[int]) -> Dict[str, int]:
+    """Write down which /dev/shm segments the processes hold, by name and inode, so that a stop after a crash knows them."""
+    segments: Dict[str, int] = {}
+    for pid in pids:
+        for name in proc.shared_memory(pid):
+            try:
+                segments[name] = (proc.SHM / name).stat().st_ino
+            except OSError:
+                continue
+    layout.write_json(folder / "run" / FILE, segments)
+    return segments
+
+
+def recorded(home: str, service: str, indexes: Optional[Collection[int]] = None) -> Set[str]:
+    """Segments that were written down while the service ran, as far as they are still the same files (by inode)."""
+    names: Set[str] = set()
+    for index, folder in layout.instances(home, service):
+        if indexes is not None and index not in indexes:
+            continue
+        for name, inode in (layout.read_json(folder / "run" / FILE) or {}).items():
+            try:
+                if proc.SEGMENT.fullmatch(name) and (proc.SHM / name).stat().st_ino == inode:
+                    names.add(name)
+            except OSError:
+                continue
+    return names
+
+
+def remove_unheld(names: Collection[str]) -> List[str]:
+    """Remove those of the segments of this user that nobody has open or mapped; returns their names."""
+    if not names:
+        return []
+    held: Set[str] = set()
+    for process in proc.processes().values():
+        pid, root = proc.window(process)
+        held |= proc.shared_memory(pid, root)
+    removed = []
+    for name in sorted(set(names) - held):
+        path = proc.SHM / name
+        try:
+            if path.stat().st_uid == os.geteuid():
+                path.unlink()
+                removed.append(name)
+        except OSError:
+            continue
+    return removed

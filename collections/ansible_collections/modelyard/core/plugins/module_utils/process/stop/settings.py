@@ -1,0 +1,56 @@
+"""How long a stop may take, and what else it is told: by its caller, else by what the service's service.json says."""
+
+from __future__ import annotations
+
+from typing import Any, Collection, Dict, Mapping, NamedTuple, Optional
+
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout
+from ansible_collections.modelyard.core.plugins.module_utils.process.stop import plan
+
+MEMORY_S = 120.0
+DRAIN_S = 30.0
+
+
+class Settings(NamedTuple):
+    """`limits` of the signals; `memory_s`: how long memory may take to come back; `drain_command` is run before anything ends."""
+
+    limits: plan.Limits
+    memory_s: float
+    drain_command: str
+    drain_s: float
+    runtimes_dir: str
+    release_supervisor: bool
+
+
+def read(
+    home: str, service: str, states: Collection[Optional[Mapping[str, Any]]], options: Optional[Mapping[str, Any]] = None
+) -> Settings:
+    """The settings of one stop. `states`: what the keepers wrote down; an engine's own time for open requests stands there."""
+    given = {key: value for key, value in (options or {}).items() if value is not None}
+    written = (layout.read_json(layout.service_dir(home, service) / "service.json") or {}).get("stop")
+    known: Dict[str, Any] = {**(written if isinstance(written, dict) else {}), **given}
+    usual = plan.Limits()
+    drains = [_number(state["request"].get("shutdown_timeout_s"), 0.0) for state in states if state]
+    return Settings(
+        limits=plan.Limits(
+            grace_s=_number(known.get("grace_s"), usual.grace_s),
+            term_s=_number(known.get("term_s"), usual.term_s),
+            kill_s=_number(known.get("kill_s"), usual.kill_s),
+            # A second signal would cut the engine's own time for open requests short.
+            drain_s=max(drains, default=0.0),
+        ),
+        memory_s=_number(known.get("memory_s"), MEMORY_S),
+        drain_command=str(known.get("drain_command") or ""),
+        drain_s=_number(known.get("drain_s"), DRAIN_S),
+        runtimes_dir=str(known.get("runtimes_dir") or ""),
+        release_supervisor=bool(known.get("release_supervisor", True)),
+    )
+
+
+def _number(value: Any, usual: float) -> float:
+    """What people wrote may be no number: then the usual one holds."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return usual
+    return number if 0 <= number < 86400 else usual

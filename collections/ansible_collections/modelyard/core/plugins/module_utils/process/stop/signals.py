@@ -1,0 +1,49 @@
+"""Signals that reach one very process or nobody."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from ansible_collections.modelyard.core.plugins.module_utils.process import proc
+
+#: GONE: it has ended, or its number belongs to another process now. DENIED: this user may not signal it.
+SENT, GONE, DENIED = "sent", "gone", "denied"
+
+
+def send(pid: int, start: int, number: int) -> str:
+    """Signal the process that has this number and this start time; SENT, GONE or DENIED."""
+    try:
+        if not hasattr(os, "pidfd_open"):
+            return _send(pid, start, number)
+        handle = os.pidfd_open(pid)
+    except PermissionError:
+        return DENIED
+    except ProcessLookupError:
+        return GONE
+    except OSError:  # a kernel before 5.3, or no descriptor is free
+        return _send(pid, start, number)
+    try:
+        # The descriptor holds the process; if its start time is right now, the signal cannot reach another one.
+        if not proc.alive(pid, start):
+            return GONE
+        signal.pidfd_send_signal(handle, number)
+    except ProcessLookupError:
+        return GONE
+    except PermissionError:
+        return DENIED
+    finally:
+        os.close(handle)
+    return SENT
+
+
+def _send(pid: int, start: int, number: int) -> str:
+    if not proc.alive(pid, start):
+        return GONE
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return GONE
+    except PermissionError:
+        return DENIED
+    return SENT
