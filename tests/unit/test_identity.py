@@ -52,6 +52,17 @@ def census(root, **known):
         (("recorded", "session", "marker", "folder", "runtime"), "ours"),
         (("recorded", "session", "marker", "folder", "runtime", "other user"), "suspect"),
         (("recorded", "session", "marker", "folder", "runtime", "other mounts"), "suspect"),  # a container with our paths
+        (("unit",), "suspect"),
+        (("unit", "marker"), "suspect"),  # a unit of the same name, of another home
+        (("unit", "marker", "runtime"), "suspect"),
+        (("unit", "folder"), "ours"),
+        (("session", "unit"), "ours"),
+        (("instance",), "stranger"),
+        (("session", "instance"), "suspect"),  # which instance it is proves no sign of its own
+        (("marker", "folder", "runtime", "instance"), "ours"),
+        (("marker", "folder", "runtime", "no instance"), "suspect"),
+        (("marker", "folder", "runtime", "other instance"), "other instance"),
+        (("session", "marker", "instance", "other instance"), "suspect"),
     ],
 )
 def test_one_sign_is_never_enough_and_two_are_when_one_of_them_ties_it_to_a_start(signs, verdict):
@@ -59,8 +70,7 @@ def test_one_sign_is_never_enough_and_two_are_when_one_of_them_ties_it_to_a_star
 
 
 def test_every_sign_is_explained():
-    signs = {"marker", "session", "folder", "runtime", "recorded", "other user", "other mounts"}
-    assert set(identity.SIGNS) == signs
+    assert set().union(*identity.RULES) | identity.AGAINST | {"instance"} == set(identity.SIGNS)
 
 
 def test_a_worker_shows_marker_session_folder_and_runtime(tmp_path):
@@ -138,6 +148,68 @@ def test_a_recorded_pid_counts_only_with_its_start_time(tmp_path):
 def test_an_empty_claim_claims_nobody(tmp_path):
     fake_proc.add(tmp_path, 20, environ={"MODELYARD_SERVICE": "other"}, cwd="/")
     assert census(tmp_path, folder="", runtime="") == {}
+
+
+# -- one instance of several ------------------------------------------------------------------------------------------
+
+
+def of_instance(index, **known):
+    return claim(**known)._replace(instance=index)
+
+
+@pytest.mark.parametrize(
+    ("environ", "cwd", "index", "verdict"),
+    [
+        ({"MODELYARD_SERVICE": "tiny", "MODELYARD_INSTANCE": "1"}, f"{FOLDER}/instance-1/run", 1, "ours"),
+        ({"MODELYARD_SERVICE": "tiny", "MODELYARD_INSTANCE": "1"}, f"{FOLDER}/instance-1/run", 0, "other instance"),
+        ({"MODELYARD_SERVICE": "tiny"}, f"{FOLDER}/instance-1/run", 1, "ours"),  # started by an earlier version
+        ({"MODELYARD_SERVICE": "tiny"}, f"{FOLDER}/instance-1/run", 0, "other instance"),
+        ({"MODELYARD_SERVICE": "tiny"}, f"{FOLDER}/instance-11/run", 1, "other instance"),
+        ({"MODELYARD_SERVICE": "tiny"}, FOLDER, 1, "suspect"),  # nothing says which
+        (
+            {"MODELYARD_SERVICE": "tiny", "MODELYARD_INSTANCE": "2"},
+            f"{FOLDER}/instance-1/run",
+            1,
+            "suspect",
+        ),  # it contradicts itself
+    ],
+)
+def test_a_process_belongs_to_the_instance_that_marker_and_folder_name(tmp_path, environ, cwd, index, verdict):
+    fake_proc.add(tmp_path, 20, environ=environ, cwd=cwd, command=(f"{RUNTIME}/bin/python",))
+    assert [f.verdict for f in identity.census(of_instance(index), root=tmp_path)] == [verdict]
+    assert [f.verdict for f in identity.census(claim(), root=tmp_path)] == ["ours"]
+
+
+def test_a_process_of_an_earlier_version_belongs_to_the_instance_of_its_session(tmp_path):
+    fake_proc.add(tmp_path, 20, environ={"MODELYARD_SERVICE": "tiny"}, sid=10, start=200)
+    mine = of_instance(0, sessions=[(10, 100)])
+    other = of_instance(1)._replace(others=frozenset({identity.Recorded(10, 100)}))
+    assert [f.verdict for f in identity.census(mine, root=tmp_path)] == ["ours"]
+    assert [f.verdict for f in identity.census(other, root=tmp_path)] == ["other instance"]
+
+
+def test_the_unit_of_a_process_is_a_sign_only_where_the_service_has_one(tmp_path):
+    fake_proc.add(tmp_path, 20, cwd=f"{FOLDER}/instance-0/run", sid=20)
+    (tmp_path / "20/cgroup").write_text("0::/user.slice/user-1000.slice/user@1000.service/app.slice/modelyard-tiny-0.service\n")
+    with_unit = claim()._replace(units=frozenset({"modelyard-tiny-0.service"}))
+    assert [(set(f.signs), f.verdict) for f in identity.census(with_unit, root=tmp_path)] == [({"folder", "unit"}, "ours")]
+    assert census(tmp_path) == {20: ({"folder"}, "suspect")}
+
+
+def test_a_half_ended_process_shows_its_signs_through_a_living_thread(tmp_path):
+    fake_proc.add(tmp_path, 20, state="Z", sid=10, start=200, comm="VLLM::Worker_TP")
+    for name in ("cwd", "environ", "maps"):
+        (tmp_path / "20" / name).unlink()
+    fake_proc.add(tmp_path / "20/task", 20, state="Z", start=200)
+    fake_proc.add(tmp_path / "20/task", 21, state="R", environ={"MODELYARD_SERVICE": "tiny"}, cwd=f"{FOLDER}/instance-0/run")
+    found = identity.census(claim(sessions=[(10, 100)]), root=tmp_path)
+    assert [(f.process.pid, set(f.signs), f.living, f.verdict) for f in found] == [
+        (20, {"session", "marker", "folder"}, True, "ours")
+    ]
+    assert proc.alive(20, 200, tmp_path)
+    (tmp_path / "20/task/21/stat").write_text(fake_proc.stat_line(21, "x", "Z"))
+    assert not proc.alive(20, 200, tmp_path)
+    assert identity.census(claim(sessions=[(10, 100)]), root=tmp_path)[0].living is False
 
 
 # -- the same with real processes -----------------------------------------------------------------------------------
@@ -230,6 +302,7 @@ def test_a_found_process_is_described_for_people(tmp_path, spawn):
         "start": table[pid].start,
         "ppid": os.getpid(),
         "state": described["state"],
+        "living": True,
         "user": proc.user_name(os.geteuid()),
         "comm": "sleep",
         "command": "sleep 60",

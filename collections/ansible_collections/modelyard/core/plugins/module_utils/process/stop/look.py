@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Collection, Dict, List, Optional, Set, Tuple
+from typing import Any, Collection, Dict, List, Mapping, Optional, Set, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, proc
 from ansible_collections.modelyard.core.plugins.module_utils.process.stop import claims, plan
@@ -58,18 +58,13 @@ class Watch:
 
     def _judge(self, seen: identity.Seen) -> None:
         known = identity.Recorded(seen.process.pid, seen.process.start)
-        suspect = None
-        for key, claim in self.claims.items():
-            found = identity.Found(seen.process, identity.signs(seen, claim, self.table, self.mounts), seen.living)
-            if found.verdict == identity.OURS:
-                self.ours[known] = (key, found)
-                self.commands[known] = (proc.command(*proc.window(seen.process)) or "") if seen.living else ""
-                self.segments |= proc.shared_memory(*proc.window(seen.process))
-                return
-            if found.verdict == identity.SUSPECT and seen.living:
-                suspect = found
-        if suspect:
-            self.suspects[known] = suspect
+        verdict, key, found = assign(seen, self.claims, self.table, self.mounts)
+        if verdict == identity.OURS:
+            self.ours[known] = (key, found)
+            self.commands[known] = (proc.command(*proc.window(seen.process)) or "") if seen.living else ""
+            self.segments |= proc.shared_memory(*proc.window(seen.process))
+        elif verdict == identity.SUSPECT and seen.living:
+            self.suspects[known] = found
 
     def _mute(self, table: Dict[int, proc.Process]) -> Set[int]:
         """Pids that are not known and of which nothing is read, because they hang with their memory's lock."""
@@ -109,6 +104,24 @@ class Watch:
         """Was this process, as it is in the table of the last look, ever found to be ours?"""
         process = self.table.get(pid)
         return process is not None and identity.Recorded(pid, process.start) in self.ours
+
+
+def assign(
+    seen: identity.Seen, claims: Mapping[Key, identity.Claim], table: Mapping[int, proc.Process], mounts: Optional[str]
+) -> Tuple[str, Key, identity.Found]:
+    """(verdict, instance, signs) of a process, from the claims by instance. Pure.
+
+    The claim of an instance comes before that of the whole service (None). A suspect of one instance that is proven to be the
+    service's belongs to None: its signs contradict each other.
+    """
+    suspect: Optional[Tuple[str, Key, identity.Found]] = None
+    for key in sorted(claims, key=lambda k: (k is None, k)):
+        found = identity.Found(seen.process, identity.signs(seen, claims[key], table, mounts), seen.living)
+        if found.verdict == identity.OURS:
+            return identity.OURS, key, found
+        if found.verdict == identity.SUSPECT:
+            suspect = (identity.SUSPECT, key, found)
+    return suspect or (identity.STRANGER, None, identity.Found(seen.process, frozenset(), seen.living))
 
 
 def _is_same(known: identity.Recorded, table: Dict[int, proc.Process]) -> bool:

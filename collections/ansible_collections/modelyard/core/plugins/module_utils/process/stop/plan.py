@@ -245,15 +245,18 @@ def advance_all(
 ) -> Tuple[Courses, List[Step]]:
     """The same for all groups at once, by instance. None: those of the service that belong to no known instance.
 
-    These may be parts of an engine that is still being asked, so they are left alone until no group is.
+    These may be parts of an engine that is still being asked, so they are left alone until no group is, and a moment longer.
     """
     after: Courses = {}
     steps: List[Step] = []
     for key in sorted(courses, key=lambda k: (k is None, k)):
         course = courses[key]
-        if key is None and any(c.phase == ASK for k, c in after.items() if k is not None):
-            after[key] = course._replace(since=now, moved_at=now)
-            continue
+        if key is None and course.phase == ASK and after and groups.get(None):
+            asking = any(other.phase == ASK for other in after.values())
+            course, settled = (course._replace(gone_since=None), False) if asking else _waited(course, now, SETTLE_S)
+            if not settled:
+                after[key] = course
+                continue
         after[key], more = advance(course, groups.get(key, ()), now, limits)
         steps += more
     return after, steps
