@@ -70,7 +70,7 @@ def test_one_sign_is_never_enough_and_two_are_when_one_of_them_ties_it_to_a_star
 
 
 def test_every_sign_is_explained():
-    assert set().union(*identity.RULES) | identity.AGAINST | {"instance"} == set(identity.SIGNS)
+    assert set().union(*identity.RULES) | identity.AGAINST | {"instance", "handed over"} == set(identity.SIGNS)
 
 
 def test_a_worker_shows_marker_session_folder_and_runtime(tmp_path):

@@ -40,6 +40,7 @@ SIGNS = {
     "folder": "it works below the service's folder",
     "runtime": "it has files of the service's runtime in memory",
     "recorded": "its pid and start time were written down at the start",
+    "handed over": "an earlier stop proved that it is the service's and could not end it",
     "instance": "marker, folder, session or unit name this very instance",
     "other user": "it belongs to another user than the service's folder",
     "other mounts": "it lives in another mount namespace, as in a container: its paths are other files",
@@ -181,11 +182,13 @@ def observe(
     table: Dict[int, proc.Process],
     root: Path = proc.PROC,
     skip: Collection[int] = (),
+    mute: Collection[int] = (),
 ) -> List[Seen]:
     """Read about every process what the signs of these claims need, by pid.
 
     The looking process itself and its ancestors are left out, and the pids in `skip`. Memory maps are long, and the runtime
-    alone proves nothing: they are read only of a process that shows a sign already.
+    alone proves nothing: they are read only of a process that shows a sign already. Of the pids in `mute` environment, command
+    line and map are not read: they hang with the lock on their memory, and the reader would hang with them.
     """
     left_out = _self_and_ancestors(table) | set(skip)
     with_units = any(claim.units for claim in claims)
@@ -194,7 +197,8 @@ def observe(
         if process.pid in left_out:
             continue
         pid, folder = proc.window(process, root)
-        values = proc.environment_of(pid, (MARKER, INSTANCE_MARKER), folder)
+        silent = process.pid in mute
+        values = [None, None] if silent else proc.environment_of(pid, (MARKER, INSTANCE_MARKER), folder)
         seen = Seen(
             process,
             marker=values[0],
@@ -205,8 +209,8 @@ def observe(
         )
         if any(signs(seen, claim, table) for claim in claims):
             # argv[0] counts as well: the resource tracker is a bare Python that maps nothing of the runtime.
-            program = (proc.command(pid, folder) or "").split(" ", 1)[0]
-            files = frozenset({program, *proc.mapped_files(pid, folder)})
+            program = "" if silent else (proc.command(pid, folder) or "").split(" ", 1)[0]
+            files = frozenset() if silent else frozenset({program, *proc.mapped_files(pid, folder)})
             seen = seen._replace(files=files, mounts=proc.mounts(pid, folder))
         found.append(seen)
     return found

@@ -57,16 +57,16 @@ def service(home: str, name: str, table: Dict[int, proc.Process], runtimes_dir: 
         "accepted": any(i["alive"] for i in instances) and all(i["accepted"] for i in instances if i["alive"]),
         "known": bool(instances or found or os.path.isdir(str(layout.service_dir(home, name)))),
         "pids": [f.process.pid for f in found if f.verdict == identity.OURS],
-        "needs_admin": needs_admin(home, name, table),
+        "needs_admin": needs_admin(home, name),
     }
 
 
-def needs_admin(home: str, name: str, table: Dict[int, proc.Process]) -> Optional[Dict[str, Any]]:
-    """What a stop has handed over to an admin, and `left`: those of its processes that are still there. None: nothing."""
+def needs_admin(home: str, name: str) -> Optional[Dict[str, Any]]:
+    """What a stop has handed over to an admin, and `left`: pids of those of its processes that have not ended. None: nothing."""
     from ansible_collections.modelyard.core.plugins.module_utils.process.stop import admin  # noqa: PLC0415  as above
 
     known = layout.read_json(admin.path(home, name))
-    return None if known is None else {**known, "left": admin.left_of(known, table)}
+    return None if known is None else {**known, "left": [pid for pid, _ in admin.left_of(known)]}
 
 
 def accepted(home: str, name: str) -> List[Dict[str, Any]]:

@@ -47,12 +47,18 @@ def record(facts: Mapping[str, Any], report: str) -> Record:
     }
 
 
-def left_of(known: Mapping[str, Any], table: Mapping[int, proc.Process]) -> List[int]:
-    """Which of the processes in a needs_admin.json are still there; none of another boot are."""
+def left_of(known: Mapping[str, Any]) -> List[Tuple[int, int]]:
+    """(pid, start) of those processes in a needs_admin.json that have not ended; none of another boot are there."""
     if known.get("boot") not in (None, "", proc.boot_id()):
         return []
     found = [(entry.get("pid"), entry.get("start")) for entry in dicts(known.get("processes"))]
-    return [pid for pid, start in found if isinstance(pid, int) and pid in table and table[pid].start == start]
+    whole = [(pid, start) for pid, start in found if isinstance(pid, int) and isinstance(start, int)]
+    return [(pid, start) for pid, start in whole if proc.alive(pid, start)]
+
+
+def numbers(value: Any) -> List[int]:
+    """The numbers of a list; people may have edited the file."""
+    return [entry for entry in value if isinstance(entry, int)] if isinstance(value, list) else []
 
 
 def dicts(value: Any) -> List[Record]:

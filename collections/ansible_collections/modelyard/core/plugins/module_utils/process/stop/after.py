@@ -48,7 +48,7 @@ def clear_admin(home: str, service: str, verdicts: Sequence[Mapping[str, Any]]) 
     """Remove needs_admin.json when this very stop has shown that it is over; True when it was removed."""
     file = admin.path(home, service)
     known = layout.read_json(file)
-    if known is None or admin.left_of(known, proc.processes()):
+    if known is None or admin.left_of(known):
         return False
     back = {str(v["uuid"] or v["bus_id"] or v["index"]) for v in verdicts if v["verdict"] in (BACK, TAKEN)}
     waiting = {str(card.get("uuid") or card.get("bus_id") or card.get("index")) for card in admin.dicts(known.get("cards"))}

@@ -6,7 +6,7 @@ import os
 from typing import Any, Collection, Dict, List, Mapping, Optional, Set, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, proc
-from ansible_collections.modelyard.core.plugins.module_utils.process.stop import claims, plan
+from ansible_collections.modelyard.core.plugins.module_utils.process.stop import admin, claims, plan
 from ansible_collections.modelyard.core.plugins.module_utils.survey import processes
 
 Key = Optional[int]
@@ -36,18 +36,31 @@ class Watch:
         self.table: Dict[int, proc.Process] = {}
         self.segments: Set[str] = set()
         self.mounts = proc.mounts("self")
+        self._take_over()
+
+    def _take_over(self) -> None:
+        """What an earlier stop of these instances has handed over is ours, even if nothing can be read of it any more."""
+        known = layout.read_json(admin.path(self.home, self.service)) or {}
+        if None not in self.claims and not set(admin.numbers(known.get("instances"))) <= set(self.indexes):
+            return
+        self.table = proc.processes()
+        for pid, start in admin.left_of(known):
+            process = self.table.get(pid)
+            if process is not None and process.start == start:
+                found = identity.Found(process, frozenset({"recorded", "handed over"}))
+                self.ours[identity.Recorded(pid, start)] = (None, found)
 
     def look(self) -> Dict[Key, List[plan.Member]]:
         """The living processes of each instance as they are now."""
         self.table = table = proc.processes()
         for known in [known for known in self.ours if not _is_same(known, table)]:
             del self.ours[known]
-        skip = {known.pid for known in self.ours} | self._mute(table)
-        seen = identity.observe(list(self.claims.values()), table, skip=skip)
+        mute = self._mute(table)
+        seen = identity.observe(list(self.claims.values()), table, skip={known.pid for known in self.ours}, mute=mute)
         self.suspects = {}
         for one in seen:
-            self._judge(one)
-        groups: Dict[Key, List[plan.Member]] = {key: [] for key in self.claims}
+            self._judge(one, one.process.pid in mute)
+        groups: Dict[Key, List[plan.Member]] = {key: [] for key in [*self.claims, *(key for key, _ in self.ours.values())]}
         for known, (key, found) in self.ours.items():
             process = table[known.pid]
             living = proc.living(process)
@@ -56,18 +69,19 @@ class Watch:
                 groups[key].append(self._member(known, process))
         return groups
 
-    def _judge(self, seen: identity.Seen) -> None:
+    def _judge(self, seen: identity.Seen, mute: bool) -> None:
         known = identity.Recorded(seen.process.pid, seen.process.start)
         verdict, key, found = assign(seen, self.claims, self.table, self.mounts)
         if verdict == identity.OURS:
             self.ours[known] = (key, found)
-            self.commands[known] = (proc.command(*proc.window(seen.process)) or "") if seen.living else ""
-            self.segments |= proc.shared_memory(*proc.window(seen.process))
+            if seen.living and not mute:
+                self.commands[known] = proc.command(*proc.window(seen.process)) or ""
+                self.segments |= proc.shared_memory(*proc.window(seen.process))
         elif verdict == identity.SUSPECT and seen.living:
             self.suspects[known] = found
 
     def _mute(self, table: Dict[int, proc.Process]) -> Set[int]:
-        """Pids that are not known and of which nothing is read, because they hang with their memory's lock."""
+        """Pids that are not known yet and hang with the lock on their memory."""
         known = {mine.pid for mine in self.ours}
         doubtful = {pid: p for pid, p in table.items() if p.state == "D" and pid not in known}
         hung = processes.stuck(doubtful) if doubtful else []
@@ -128,11 +142,16 @@ def _is_same(known: identity.Recorded, table: Dict[int, proc.Process]) -> bool:
     return known.pid in table and table[known.pid].start == known.start
 
 
-def foreign(home: str, service: str) -> str:
-    """Name of the user to whom the service belongs when that is another one than we are, and we are not root; else empty."""
+def no_right(home: str, service: str) -> str:
+    """Why this user cannot tell what runs of the service, with what to do; empty when it can."""
     folder = layout.service_dir(home, service)
     try:
         owner = folder.stat().st_uid
+    except PermissionError:
+        return f"user {proc.user_name(os.geteuid())} may not look into {folder}. Run it as the user of the service, or as root."
     except OSError:
         return ""
-    return proc.user_name(owner) if os.geteuid() not in (0, owner) else ""
+    if os.geteuid() in (0, owner):
+        return ""
+    name = proc.user_name(owner)
+    return f"it belongs to user {name}, whose processes this user may not look into. Run it as {name}, or as root."

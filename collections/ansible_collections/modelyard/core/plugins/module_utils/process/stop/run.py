@@ -256,13 +256,6 @@ def refusal(service: str, words: str) -> Result:
     return {**empty, "changed": False, "needs_admin": "", "failed": True, "stopped": False, "msg": f"{service}: {words}"}
 
 
-def _not_ours(home: str, service: str) -> str:
-    owner = look.foreign(home, service)
-    if not owner:
-        return ""
-    return f"it belongs to user {owner}, whose processes this user may not look into. Run it as {owner}, or as root."
-
-
 def stop_service(
     home: str,
     service: str,
@@ -275,7 +268,7 @@ def stop_service(
     `options`, all of them optional: grace_s, term_s, kill_s, memory_s, runtimes_dir, release_supervisor (False when the
     supervisor itself calls). What is not given is read from service.json. `say` gets each step's words as it happens.
     """
-    foreign = _not_ours(home, service)
+    foreign = look.no_right(home, service)
     if foreign:
         return refusal(service, foreign)
     stop = Stop(home, service, indexes, options, say)
@@ -289,7 +282,7 @@ def preview(
     home: str, service: str, indexes: Optional[Collection[int]] = None, options: Optional[Mapping[str, Any]] = None
 ) -> Result:
     """What a stop would do now, in order; nothing is signalled, run or written."""
-    foreign = _not_ours(home, service)
+    foreign = look.no_right(home, service)
     if foreign:
         return refusal(service, foreign)
     stop = Stop(home, service, indexes, options)

@@ -1,0 +1,76 @@
+"""Process trees of this machine that stand in for an engine, and stops of them. The rest is the real thing."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.modelyard.core.plugins.module_utils.plan import tables
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout, supervisor
+from ansible_collections.modelyard.core.plugins.module_utils.process.stop import run
+from harness import ROOT, session_of, until
+
+SERVICE = "tree-one"
+SOON = {"grace_s": 5, "term_s": 1, "kill_s": 5, "memory_s": 3}
+QUICK = {"grace_s": 1, "term_s": 1, "kill_s": 5, "memory_s": 0}
+# A server with a child of its own; both end at SIGINT.
+OBEDIENT = "sleep 300 & child=$!\ntrap 'kill $child; exit 0' INT TERM\nwait\n"
+# A server whose child ignores everything but KILL, and which leaves it behind.
+STUBBORN = "bash -c 'trap \"\" INT TERM HUP; while :; do sleep 0.2; done' &\ntrap 'exit 0' INT TERM\nwait\n"
+
+
+def start(home: Path, script: str, service: str = SERVICE, index: int = 0, **more: Any) -> dict[str, Any]:
+    """Start an instance whose launch script is `script`."""
+    folder = layout.instance_dir(str(home), service, index)
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(ROOT / "roles/service/files/keeper.py", folder.parent / "keeper.py")
+    marker = f"MODELYARD_SERVICE={service} MODELYARD_INSTANCE={index}"
+    text = f'#!/bin/bash\ncd "$(dirname "$0")/run"\nexport {marker}\n{script}'
+    (folder / "launch.sh").write_text(text, encoding="utf-8")
+    request = {"service": service, "host": "127.0.0.1", "port": 1 + index, "digest": "d", "runtime": str(home / "runtime")}
+    request.update(
+        marker={"MODELYARD_SERVICE": service}, launch={"argv": ["x"], "environment": {}, "model": ""}, index=index, **more
+    )
+    return supervisor.Plain().start(folder, request, sys.executable)
+
+
+def settled(state: dict[str, Any]) -> None:
+    """Wait until the launch script is past its own helpers: a process that is just ending shows fewer signs."""
+    comms = ["bash", "python3", "sleep"]
+    until(
+        lambda: sorted(p["comm"] for p in session_of(state["keeper"]["pid"])) in (comms, ["bash", "python", "sleep"]),
+        5,
+        "settled",
+    )
+
+
+def stopped(home: Path, service: str = SERVICE, indexes: list[int] | None = None, **options: Any) -> run.Stop:
+    """Stop a service and expect nothing of it to be left."""
+    stopper = run.Stop(str(home), service, indexes, {**SOON, **options})
+    result = stopper.run()
+    assert (result["left"], result["failed"], result["needs_admin"]) == ([], False, ""), result
+    return stopper
+
+
+def words(stopper: run.Stop) -> list[str]:
+    """What a stop said it did."""
+    return [said for _, said in stopper.actions]
+
+
+def with_cards(home: Path, sim: Any, cards: list[int], service: str = SERVICE, index: int = 0, **stop: Any) -> list[str]:
+    """Write down that an instance has these simulated NVIDIA cards; returns their device files."""
+    found = [sim.machine["cards"][card] for card in cards]
+    files = [f"/dev/nvidia{card['minor']}" for card in found]
+    devices = [
+        {"index": card, "uuid": one["uuid"], "bus_id": one["bus_id"], "device_files": [file]}
+        for card, one, file in zip(cards, found, files, strict=True)
+    ]
+    folder = layout.instance_dir(str(home), service, index)
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = {"schema": 1, "service": service, "home": str(home), "sysroot": str(sim.root), "backend": "nvidia", "stop": stop}
+    settings.update(tool_path=[str(sim.bin)], backends={"nvidia": tables.backend("nvidia")}, instances=[index])
+    layout.write_json(folder.parent / "service.json", settings)
+    layout.write_json(folder / "instance.json", {"schema": 1, "service": service, "index": index, "devices": devices})
+    return [f"{sim.root}{file}" for file in files]
