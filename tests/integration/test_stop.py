@@ -480,6 +480,9 @@ def test_what_hangs_in_the_kernel_is_handed_over_with_a_report_and_cleared_later
     assert child in [p["pid"] for p in known["processes"]]
     seen = services.service(str(home), SERVICE, proc.processes())["needs_admin"]
     assert child in seen["left"]
+    again = run.stop_service(str(home), SERVICE, options={**QUICK, "kill_s": 2})
+    assert again["failed"]
+    assert child in [p["pid"] for p in again["left"]]
     (freezer / "freezer.state").write_text("THAWED")
     until(lambda: not alive(child), 5, "the signal arrives")
     assert services.service(str(home), SERVICE, proc.processes())["needs_admin"]["left"] == []

@@ -97,6 +97,14 @@ def broken() -> Findings:
     return surveyed(_low_level_execute_command=lambda command: {"rc": 127}, _execute_module=lambda *words, **named: end)
 
 
+def handed_over(left: list[int] | None = None, **changes: Any) -> dict[str, Any]:
+    """What the survey says of a service whose last stop went to an admin because of card 1."""
+    entry = {"backend": "nvidia", "index": 1, "uuid": worlds.card(1)["uuid"], "bus_id": "", "idle_mib": 4, "used_mib": 30004}
+    known = {"at": "2026-11-29T10:00:00Z", "cards": [entry], "processes": [], "report": "/opt/modelyard/evidence/x"}
+    seen = {"instances": [], "leftovers": [], "suspects": [], "accepted": False, "known": True, "pids": []}
+    return {"services": {"gone": {**seen, "needs_admin": {**known, "left": left or [], **changes}}}}
+
+
 def tested(cards: list[dict[str, Any]], groups: list[dict[str, Any]]) -> Findings:
     """What the tensor test of the service over two NVIDIA cards says; its first card is well."""
     survey = worlds.nvidia()
@@ -535,6 +543,33 @@ PROCESSES = [
         "nvidia_ioctl < x64_sys_ioctl)",
         "no signal ends it: keep /proc/PID/stack and the kernel log. After asking everybody who uses the host, an admin reloads "
         "the driver or reboots",
+    ),
+    (
+        "PF-NEEDS-ADMIN",
+        lambda: of_gpus(worlds.merged(card(), handed_over(left=[77]))),
+        "box:gone",
+        "since 2026-11-29T10:00:00Z a stop of this service waits for an admin: pid 77, which is not to be seen here (gone, or in "
+        "another container)",
+        "see /opt/modelyard/evidence/x/report.txt; over when this is gone and memory is back",
+    ),
+    (
+        "PF-NEEDS-ADMIN",
+        lambda: [
+            finding
+            for finding in of_gpus(worlds.merged(card(memory_used_mib=30004), handed_over()))
+            if finding["id"] != "PF-MEMORY-HELD"  # said beside it
+        ],
+        "box:gone",
+        "since 2026-11-29T10:00:00Z a stop of this service waits for an admin: card 1 holds 30004 MiB, 30000 more than idle and "
+        "than its users take",
+        "see /opt/modelyard/evidence/x/report.txt; over when this is gone and memory is back",
+    ),
+    (
+        "PF-ADMIN-DONE",
+        lambda: of_gpus(worlds.merged(card(), handed_over())),
+        "box:gone",
+        "what a stop had handed over to an admin since 2026-11-29T10:00:00Z is over: its processes are gone, the memory is back",
+        "nothing: the next deploy removes needs_admin.json",
     ),
     (
         "PF-STUCK-ELSEWHERE",

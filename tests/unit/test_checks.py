@@ -10,7 +10,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.process import proc
 from ansible_collections.modelyard.core.plugins.module_utils.survey import processes as surveyed
 from hypothesis import given
 from hypothesis import strategies as st
-from unit import fake_proc, worlds
+from unit import check_cases, fake_proc, worlds
 from unit.check_cases import (
     ENDED,
     EVE,
@@ -1014,6 +1014,55 @@ def test_lines_about_cards_that_no_service_wants_are_left_out():
     assert about(found(survey), "PF-CARD-LOG") == "since the boot: about card 1 | about some card"
 
 
+# -- what a stop has handed over to an admin --------------------------------------------------------------------------
+
+
+def waiting(survey, *services):
+    """Severities of what is found about a stop that waits for an admin."""
+    found = check_cases.found(survey, *services)
+    return [f["severity"] for f in found if f["id"] in ("PF-NEEDS-ADMIN", "PF-ADMIN-DONE")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "left", "severity"),
+    [
+        ({}, [], "note"),
+        ({"memory_used_mib": 132}, [], "note"),  # as noisy as an idle card may be
+        ({"memory_used_mib": 133}, [], "refuse"),
+        ({}, [77], "refuse"),
+        ({"memory_used_mib": None}, [], "refuse"),
+        ({"health": "lost"}, [], "refuse"),
+    ],
+)
+def test_it_is_over_when_the_host_shows_it(changes, left, severity):
+    survey = worlds.merged(check_cases.card(**changes), check_cases.handed_over(left))
+    assert waiting(survey, worlds.gpu_service()) == [severity]
+
+
+def test_memory_that_somebody_else_uses_now_is_not_what_was_left():
+    survey = worlds.merged(check_cases.on_card_1(worlds.process(800)), check_cases.handed_over())
+    assert waiting(survey, worlds.gpu_service()) == ["note"]
+
+
+def test_a_card_that_is_missing_has_not_given_its_memory_back():
+    survey = worlds.merged(worlds.nvidia(worlds.card(0)), check_cases.handed_over())
+    assert waiting(survey) == ["refuse"]
+
+
+def test_what_is_planned_on_other_cards_goes_on():
+    survey = worlds.merged(check_cases.card(memory_used_mib=30004), check_cases.handed_over())
+    one = {"replicas": 1, "tensor_parallel_size": 1}
+    assert waiting(survey, worlds.gpu_service(cards=["0"], topology=one)) == []
+    assert waiting(survey, worlds.gpu_service(cards=["1"], topology=one)) == ["refuse"]
+    assert waiting(survey) == ["refuse"]
+
+
+def test_without_cards_it_stands_in_the_way_of_its_own_service():
+    handed = check_cases.handed_over([77], cards="no list")
+    assert waiting(worlds.survey(**handed), worlds.service(name="gone")) == ["refuse"]
+    assert waiting(worlds.survey(**handed), worlds.service()) == []
+
+
 # -- processes that have half ended or hang ---------------------------------------------------------------------------
 
 
@@ -1454,6 +1503,8 @@ def test_what_has_a_switch_is_about_a_host_and_can_be_gone_on_after():
             "PF-SURVEY-FAILED",
             "PF-HOME",
             "PF-HOME-SHARED",
+            "PF-NEEDS-ADMIN",
+            "PF-ADMIN-DONE",
             "PF-LOCK-HELD",
             "PF-RESTART-NEEDED",
         ),

@@ -13,10 +13,21 @@ from ansible_collections.modelyard.core.plugins.module_utils.survey import http
 
 def service(home: str, name: str, table: Dict[int, proc.Process], runtimes_dir: str = "") -> Dict[str, Any]:
     """State of one service from its folder and the process table, never from memory of what was done."""
-    from ansible_collections.modelyard.core.plugins.module_utils.process import stop  # noqa: PLC0415  most hosts have no service
+    # Most hosts have no service.
+    from ansible_collections.modelyard.core.plugins.module_utils.process import stop  # noqa: PLC0415
+    from ansible_collections.modelyard.core.plugins.module_utils.process.stop import look  # noqa: PLC0415
 
     claim = stop.claim(home, name, runtimes_dir)
-    found = identity.census(claim, table)
+    indexes = [index for index, _ in layout.instances(home, name)]
+    claims: Dict[Optional[int], identity.Claim] = {i: stop.claim(home, name, runtimes_dir, i) for i in indexes}
+    seen, mounts = identity.observe([claim, *claims.values()], table), proc.mounts("self")
+    found = identity.judge(claim, seen, table, mounts)
+    belongs = {
+        one.process.pid: key
+        for one in seen
+        for verdict, key, _ in [look.assign(one, claims, table, mounts)]
+        if verdict == identity.OURS
+    }
     keepers = {recorded.pid for recorded in claim.sessions}
     instances: List[Dict[str, Any]] = []
     sessions_alive = set()
@@ -33,6 +44,7 @@ def service(home: str, name: str, table: Dict[int, proc.Process], runtimes_dir: 
         instances.append(
             {
                 "index": index,
+                "pids": sorted(pid for pid, key in belongs.items() if key == index),
                 "alive": alive,
                 "ready": ready,
                 "accepted": ready and _is_accepted(proofs, index, state),
@@ -46,7 +58,7 @@ def service(home: str, name: str, table: Dict[int, proc.Process], runtimes_dir: 
             }
         )
     leftovers = [
-        identity.describe(f)
+        {**identity.describe(f), "instance": belongs.get(f.process.pid)}
         for f in found
         if f.verdict == identity.OURS and f.living and f.process.pid not in keepers and f.process.sid not in sessions_alive
     ]
