@@ -178,7 +178,7 @@ def test_leftovers_of_a_killed_server_are_named_refused_and_removed_exactly(firs
 
         shown = site.play("teardown", "--check")
         assert shown.rc == 0
-        assert all(f"would end {p['pid']}" in shown.output for p in left)
+        assert all(f" to {p['pid']} (" in shown.output for p in left)
         assert all(alive(p["pid"]) for p in left)
 
         stopped = site.play("teardown")
