@@ -17,6 +17,8 @@ from ansible_collections.modelyard.core.plugins.module_utils.survey import tool
 Say = Callable[[str], None]
 State = Optional[Mapping[str, Any]]
 POLL_S = 0.2
+#: Beyond the limit that a supervisor was given itself.
+RELEASE_MARGIN_S = 10.0
 SHOWN_CHARACTERS = 200
 
 
@@ -115,7 +117,7 @@ def release(home: str, service: str, states: Mapping[int, State], limit_s: float
     threads = [threading.Thread(target=one, args=(index, state), daemon=True) for index, state in states.items()]
     for thread in threads:
         thread.start()
-    limit = time.monotonic() + limit_s + 10.0
+    limit = time.monotonic() + limit_s + RELEASE_MARGIN_S
     for thread in threads:
         thread.join(max(0.0, limit - time.monotonic()))
     if any(thread.is_alive() for thread in threads):

@@ -83,7 +83,7 @@ class Watch:
     def _mute(self, table: Dict[int, proc.Process]) -> Set[int]:
         """Pids that are not known yet and hang with the lock on their memory."""
         known = {mine.pid for mine in self.ours}
-        doubtful = {pid: p for pid, p in table.items() if p.state == "D" and pid not in known}
+        doubtful = {pid: p for pid, p in table.items() if p.state in "DR" and pid not in known}
         hung = processes.stuck(doubtful) if doubtful else []
         return {pid for pid in hung if processes.memory_locked(table[pid])}
 
