@@ -60,17 +60,18 @@ def words(stopper: run.Stop) -> list[str]:
 
 
 def with_cards(home: Path, sim: Any, cards: list[int], service: str = SERVICE, index: int = 0, **stop: Any) -> list[str]:
-    """Write down that an instance has these simulated NVIDIA cards; returns their device files."""
+    """Write down that an instance has these simulated cards; returns their device files."""
+    backend = sim.machine["vendor"]
     found = [sim.machine["cards"][card] for card in cards]
-    files = [f"/dev/nvidia{card['minor']}" for card in found]
+    files = [f"/dev/nvidia{card['minor']}" if backend == "nvidia" else f"/dev/dri/renderD{card['render']}" for card in found]
     devices = [
         {"index": card, "uuid": one["uuid"], "bus_id": one["bus_id"], "device_files": [file]}
         for card, one, file in zip(cards, found, files, strict=True)
     ]
     folder = layout.instance_dir(str(home), service, index)
     folder.mkdir(parents=True, exist_ok=True)
-    settings = {"schema": 1, "service": service, "home": str(home), "sysroot": str(sim.root), "backend": "nvidia", "stop": stop}
-    settings.update(tool_path=[str(sim.bin)], backends={"nvidia": tables.backend("nvidia")}, instances=[index])
+    settings = {"schema": 1, "service": service, "home": str(home), "sysroot": str(sim.root), "backend": backend, "stop": stop}
+    settings.update(tool_path=[str(sim.bin)], backends={backend: tables.backend(backend)}, instances=[index])
     layout.write_json(folder.parent / "service.json", settings)
     layout.write_json(folder / "instance.json", {"schema": 1, "service": service, "index": index, "devices": devices})
     return [f"{sim.root}{file}" for file in files]

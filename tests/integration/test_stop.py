@@ -422,7 +422,7 @@ def test_a_half_ended_worker_is_no_ended_one(home: Path) -> None:
     os.kill(state["leader"]["pid"], 9)
     until(lambda: not alive(state["leader"]["pid"]), 5, "the server is dead")
     seen = services.service(str(home), SERVICE, proc.processes())
-    assert [p["pid"] for p in seen["leftovers"]] == found
+    assert found[0] in [p["pid"] for p in seen["leftovers"]]
     stopper = stopped(home)
     assert (found[0], "SIGKILL") in {(s["pid"], s["signal"]) for s in stopper.signalled}
 

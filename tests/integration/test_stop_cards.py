@@ -80,6 +80,22 @@ def test_memory_that_comes_back_late_is_waited_for(home: Path, sim: Any) -> None
     assert words(stopper)[-2].startswith("memory of card 0 (0000:01:00.0): back")
 
 
+def test_one_of_eight_dcus_is_given_back_late_and_the_others_are_not_looked_at(home: Path, tmp_path: Path) -> None:
+    dcus = install(tmp_path / "dcus", "8xk100ai", python=sys.executable)
+    kfd = f"{dcus.root}/dev/kfd"
+    others = start(home, holding([kfd, *with_cards(home, dcus, [1], index=1)]), index=1)
+    start(home, holding([kfd, *with_cards(home, dcus, [0])]))
+    dcus.set("late_release", 3, card=0)
+    dcus.set("memory_stays", card=5)
+    subprocess.run([str(dcus.bin / "hy-smi"), "--showmeminfo", "vram"], capture_output=True, check=True, timeout=30)
+    stopper = stopped(home, indexes=[0], memory_s=30)
+    assert any(line.startswith("waiting up to 30 s for memory: card 0 (0000:05:00.0): 28002 MiB") for line in words(stopper))
+    assert [line for line in words(stopper) if line.startswith("memory of")] == [
+        "memory of card 0 (0000:05:00.0): back: 2 MiB in use, idle is 16 MiB (assumed)"
+    ]
+    assert alive(others["leader"]["pid"])
+
+
 def test_memory_that_stays_is_handed_to_an_admin_with_choices(home: Path, sim: Any) -> None:
     start(home, holding(with_cards(home, sim, [0])))
     layout.write_json(home / "cards.json", {sim.machine["cards"][0]["uuid"]: {"memory_mib": 7}})

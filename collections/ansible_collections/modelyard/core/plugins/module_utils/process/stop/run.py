@@ -272,10 +272,14 @@ def stop_service(
     if foreign:
         return refusal(service, foreign)
     stop = Stop(home, service, indexes, options, say)
-    if not stop.settings.release_supervisor:  # the stop that has called the supervisor holds the folders
-        return stop.run()
-    with before.alone(home, service, stop.watch.indexes, stop.limit_s + stop.settings.memory_s, stop.say):
-        return stop.run()
+    # A stop that was called by the supervisor is part of the one that holds the folders.
+    mine = stop.watch.indexes if stop.settings.release_supervisor else []
+    try:
+        with before.alone(home, service, mine, stop.limit_s + stop.settings.memory_s, stop.say):
+            return stop.run()
+    except OSError as exc:  # no descriptors, no processes, no memory left: what was done so far is said
+        done = refusal(service, f"the stop was broken off: {exc}. It can simply be run again.")
+        return {**done, "changed": bool(stop.signalled), "found": stop.found, "actions": [words for _, words in stop.actions]}
 
 
 def preview(
