@@ -647,3 +647,34 @@ def test_a_user_without_the_right_to_look_is_refused_and_told_who_may(home: Path
     assert "may not look into" in said["msg"]
     assert "as root" in said["msg"]
     assert alive(state["leader"]["pid"])
+
+
+def test_a_torn_state_and_a_process_that_may_be_ours_are_no_success(home: Path) -> None:
+    folder = home / "services" / SERVICE / "instance-0" / "run"
+    folder.mkdir(parents=True)
+    (folder / "state.json").write_text('{"keeper": {"pi')
+    marked = subprocess.Popen(["sleep", "300"], start_new_session=True, env={"MODELYARD_SERVICE": SERVICE}, cwd="/")
+    try:
+        until(lambda: proc.environment(marked.pid, "MODELYARD_SERVICE") == SERVICE, 5, "it shows its marker")
+        result = run.stop_service(str(home), SERVICE, options=QUICK)
+        assert (result["failed"], result["needs_admin"]) == (True, "")
+        assert f"these may be its processes: {marked.pid} sleep 300 (marker)" in result["msg"]
+        assert marked.poll() is None
+    finally:
+        end(marked)
+
+
+def test_a_stop_that_the_system_breaks_off_says_what_was_done(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = start(home, OBEDIENT)
+    settled(state)
+
+    def full(*_: Any) -> None:
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(run.Stop, "_reaped", full)
+        result = run.stop_service(str(home), SERVICE, options=QUICK)
+    assert (result["failed"], result["stopped"], result["changed"]) == (True, False, True)
+    assert "Too many open files. It can simply be run again" in result["msg"]
+    assert result["actions"][0].startswith("SIGINT")
+    stopped(home)

@@ -75,10 +75,11 @@ class Watch:
         if verdict == identity.OURS:
             self.ours[known] = (key, found)
             if seen.living and not mute:
-                self.commands[known] = proc.command(*proc.window(seen.process)) or ""
                 self.segments |= proc.shared_memory(*proc.window(seen.process))
         elif verdict == identity.SUSPECT and seen.living:
             self.suspects[known] = found
+        if verdict in (identity.OURS, identity.SUSPECT) and seen.living and not mute and known not in self.commands:
+            self.commands[known] = proc.command(*proc.window(seen.process)) or ""
 
     def _mute(self, table: Dict[int, proc.Process]) -> Set[int]:
         """Pids that are not known yet and hang with the lock on their memory."""

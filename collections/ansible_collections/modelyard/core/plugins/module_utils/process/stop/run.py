@@ -10,11 +10,12 @@ import signal
 import time
 from typing import Any, Callable, Collection, Dict, List, Mapping, Optional, Tuple
 
-from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, proc
+from ansible_collections.modelyard.core.plugins.module_utils.process import identity, proc
 from ansible_collections.modelyard.core.plugins.module_utils.process.stop import (
     admin,
     admin_facts,
     after,
+    answer,
     before,
     cards,
     look,
@@ -165,7 +166,7 @@ class Stop:
     def _result(self, removed: List[str]) -> Result:
         left = [self.watch.describe(found) for found in self.watch.living()]
         for zombie in self.watch.zombies():
-            self.say(self._of_zombie(zombie.process))
+            self.say(answer.of_zombie(zombie.process))
         ended = len({(s["pid"], s["start"]) for s in self.signalled})
         self.say(
             f"checked: {len(self.found)} process(es) found, {ended} signalled, {len(left)} left; "
@@ -188,39 +189,20 @@ class Stop:
         return result
 
     def _judge(self, result: Result) -> None:
-        why = self._why(result["left"])
-        doubtful = _doubtful(self.home, self.service, self.watch)
+        why = answer.why(result["left"], self.signalled, self.verdicts)
+        doubtful = answer.doubtful(self.watch)
         if self.denied:
             who = ", ".join(f"{pid} ({comm})" for pid, comm in self.denied.items())
-            _fail(result, f"{self.service}: this user may not signal {who}. Run it as the user of the service, or as root.")
+            answer.fail(result, f"{self.service}: this user may not signal {who}. Run it as the user of the service, or as root.")
         elif why:
             report = self._hand_over(why, result)
-            _fail(result, f"{self.service} needs an admin: {'; '.join(why)}. {report}")
+            answer.fail(result, f"{self.service} needs an admin: {'; '.join(why)}. {report}")
         elif doubtful:
-            _fail(result, doubtful)
+            answer.fail(result, doubtful)
         elif self.problems:
-            _fail(result, f"{self.service}: {'; '.join(self.problems)}. All its processes are gone now; look again.")
+            answer.fail(result, f"{self.service}: {'; '.join(self.problems)}. All its processes are gone now; look again.")
         elif after.clear_admin(self.home, self.service, self.verdicts):
             self.say("what an admin had to do is done: needs_admin.json removed")
-
-    def _why(self, left: List[Dict[str, Any]]) -> List[str]:
-        """What only a person can solve."""
-        why = []
-        for p in left:
-            if (p["pid"], p["start"]) not in {(s["pid"], s["start"]) for s in self.signalled}:
-                reason = "came up while the others ended"
-            else:
-                reason = "did not end when killed"
-            half = ", its first thread has ended and another lives on" if p["state"] == "Z" else ""
-            why.append(f"{p['pid']} {p['comm']} (state {p['state']}{half}, user {p['user']}) {reason}")
-        why += [f"{v['card']}: {v['what']}" for v in self.verdicts if v["verdict"] in (cards.HELD, cards.SILENT) and not left]
-        return why
-
-    def _of_zombie(self, process: proc.Process) -> str:
-        parent = proc.read(process.ppid)
-        who = f"its parent {process.ppid} ({parent.comm if parent else 'gone'})"
-        more = ", which does not read the ends of orphans here; harmless" if process.ppid == 1 else " to reap it"
-        return f"{process.pid} has ended and waits for {who}{more}; it holds nothing"
 
     def _hand_over(self, why: List[str], result: Result) -> str:
         facts = admin_facts.gather(self.watch, self.place, why, self.verdicts, self.others, self.actions)
@@ -230,30 +212,6 @@ class Stop:
         if problems:
             return f"The report could not be written whole ({'; '.join(sorted(set(problems)))}); it is part of this result."
         return f"The report with the choices: {folder}/report.txt. Nothing else was touched."
-
-
-def _fail(result: Result, words: str) -> None:
-    result.update(failed=True, msg=words)
-
-
-def _doubtful(home: str, service: str, watch: look.Watch) -> str:
-    """Why "nothing is left" cannot be said although nothing proven is: a state that cannot be read, and processes with a sign."""
-    unreadable = [index for index in layout.unreadable(home, service) if index in watch.indexes]
-    telling = {"marker", "session", "recorded"}
-    doubtful = [watch.describe(found) for found in watch.suspects.values() if telling & found.signs]
-    if not unreadable or not doubtful:
-        return ""
-    pids = ", ".join(f"{p['pid']} {p['command']} ({', '.join(sorted(map(str, p['signs'])))})" for p in doubtful)
-    return (
-        f"state.json of instance {', '.join(map(str, unreadable))} of {service} cannot be read, and these may be "
-        f"its processes: {pids}. They were left alone: look at them, and end them yourself if they are."
-    )
-
-
-def refusal(service: str, words: str) -> Result:
-    """A result of a stop that was not begun."""
-    empty: Result = {key: [] for key in ("actions", "found", "left", "suspects", "cards", "others")}
-    return {**empty, "changed": False, "needs_admin": "", "failed": True, "stopped": False, "msg": f"{service}: {words}"}
 
 
 def stop_service(
@@ -270,7 +228,7 @@ def stop_service(
     """
     foreign = look.no_right(home, service)
     if foreign:
-        return refusal(service, foreign)
+        return answer.refusal(service, foreign)
     stop = Stop(home, service, indexes, options, say)
     # A stop that was called by the supervisor is part of the one that holds the folders.
     mine = stop.watch.indexes if stop.settings.release_supervisor else []
@@ -278,7 +236,7 @@ def stop_service(
         with before.alone(home, service, mine, stop.limit_s + stop.settings.memory_s, stop.say):
             return stop.run()
     except OSError as exc:  # no descriptors, no processes, no memory left: what was done so far is said
-        done = refusal(service, f"the stop was broken off: {exc}. It can simply be run again.")
+        done = answer.refusal(service, f"the stop was broken off: {exc}. It can simply be run again.")
         return {**done, "changed": bool(stop.signalled), "found": stop.found, "actions": [words for _, words in stop.actions]}
 
 
@@ -288,7 +246,7 @@ def preview(
     """What a stop would do now, in order; nothing is signalled, run or written."""
     foreign = look.no_right(home, service)
     if foreign:
-        return refusal(service, foreign)
+        return answer.refusal(service, foreign)
     stop = Stop(home, service, indexes, options)
     groups = stop.watch.look()
     members = {m.pid for group in groups.values() for m in group}
@@ -303,7 +261,7 @@ def preview(
         actions.append(f"would wait up to {stop.settings.memory_s:.0f} s until the memory of card {names} is back")
         table = stop.watch.table
         stop.others = cards.describe(set(cards.holders(stop.place, table)) - members, table, stop.place)
-    result = refusal(service, "")
+    result = answer.refusal(service, "")
     result.update(failed=False, stopped=False, msg="", changed=bool(members), actions=actions, others=stop.others)
     result["found"] = [stop.watch.describe(found) for found in stop.watch.living() + stop.watch.zombies()]
     result["suspects"] = [stop.watch.describe(found) for found in stop.watch.suspects.values()]
