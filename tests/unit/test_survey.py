@@ -295,6 +295,18 @@ def test_a_service_is_seen_from_its_folder_and_the_process_table(tmp_path, healt
     assert seen["leftovers"] == []
 
 
+def test_what_an_instance_was_started_on_and_by_whom_is_told_as_far_as_it_was_written_down(tmp_path):
+    me = proc.read(os.getpid())
+    started(tmp_path, 0, 1, me.pid, me.start)
+    started(tmp_path, 1, 1, me.pid, me.start)
+    file = layout.instance_dir(str(tmp_path), "tiny", 1) / "run/state.json"
+    state, devices = layout.read_json(file), [{"index": 1, "uuid": "GPU-1", "bus_id": "0000:02:00.0", "device_files": []}]
+    request = {**state["request"], "devices": devices, "supervisor": "screen"}
+    layout.write_json(file, {**state, "request": request})
+    seen = services.service(str(tmp_path), "tiny", proc.processes())["instances"]
+    assert [(i["devices"], i["supervisor"]) for i in seen] == [([], ""), (devices, "screen")]
+
+
 @pytest.mark.parametrize("earlier", [False, True], ids=["one instance", "one that was two before"])
 def test_an_accepted_service_stays_accepted(tmp_path, healthy_port, earlier):
     # After `replicas: 2 -> 1` the folder of instance 1 stays behind; it belongs to nothing that is wanted.

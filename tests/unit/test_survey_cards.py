@@ -71,11 +71,14 @@ class Host:
     def called(self) -> list[str]:
         return self.calls.read_text(encoding="utf-8").splitlines() if self.calls.exists() else []
 
-    def look(self, held: dict[str, list[int]] | None = None, limit_s: float = 20, **backends):
+    def look(self, held: dict[str, list[int]] | None = None, limit_s: float = 20, linked: bool = False, **backends):
+        """`linked`: also ask how the cards are linked, as is done where a service wants several for one instance."""
         entries = {
             name: {**entry, "tool_limit_s": limit_s, "tool_places": [f"/{OWN}{place}" for place in entry["tool_places"]]}
             for name, entry in BACKENDS.items()
         }
+        for entry in entries.values():
+            entry["queries"] = {name: words for name, words in entry["queries"].items() if linked or name != "topo"}
         entries.update(backends)
         asked = []
 
@@ -238,6 +241,40 @@ def test_a_lost_card_is_there_and_the_numbers_of_the_others_are_asked_for(host):
     assert accelerators["nvidia"]["tool"]["state"] == "ok"
     assert host.called() == ["-q -x", "--query-gpu=index,uuid,pci.bus_id --format=csv,noheader"]
     assert len(raw) == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "links"),
+    [
+        ("topo-2gpu-phb.txt", {"0-1": "PHB"}),
+        ("topo-4x4090-two-numa.txt", {"0-1": "NODE", "0-2": "SYS", "0-3": "SYS", "1-2": "SYS", "1-3": "SYS", "2-3": "NODE"}),
+        ("err-no-devices.txt", {}),
+    ],
+)
+def test_how_cards_are_linked_is_asked_where_somebody_wants_to_know(host, said, links):
+    buses = ["0000:01:00.0", "0000:41:00.0"]
+    nvidia_host(host, buses)
+    host.put("xml", log(*(gpu(bus, number) for number, bus in enumerate(buses))))
+    host.tool("usr/bin/nvidia-smi", f"[ $1 = -q ] && cat {host.root}/xml || cat {FIXTURES}/nvidia/{said}")
+    found, accelerators, _ = host.look(linked=True)
+    assert [card["index"] for card in found["nvidia"]] == [0, 1]
+    assert accelerators["nvidia"]["links"] == links
+    assert accelerators["nvidia"]["tool"]["state"] == "ok"
+    assert host.called() == ["-q -x", "topo -m"]
+    host.calls.unlink()
+    assert host.look()[1]["nvidia"]["links"] == {}
+    assert host.called() == ["-q -x"]
+
+
+def test_a_question_about_links_that_hangs_leaves_the_cards_known(host):
+    buses = ["0000:01:00.0", "0000:41:00.0"]
+    nvidia_host(host, buses)
+    host.put("xml", log(*(gpu(bus, number) for number, bus in enumerate(buses))))
+    host.tool("usr/bin/nvidia-smi", f"[ $1 = -q ] && exec cat {host.root}/xml\nexec sleep 60")
+    found, accelerators, raw = host.look(linked=True, limit_s=1)
+    assert [card["health"] for card in found["nvidia"]] == ["ok", "ok"]
+    assert (accelerators["nvidia"]["tool"]["state"], accelerators["nvidia"]["links"]) == ("ok", {})
+    assert raw[-1]["timed_out"] is True
 
 
 def test_where_the_numbers_cannot_be_had_none_is_guessed(host):

@@ -24,7 +24,8 @@ def request(intent: Mapping[str, Any], more_services: Iterable[str] = ()) -> dic
     """Arguments of the module: what an intent wants to know about its host. `more_services`: names besides its own."""
     services = intent["services"]
     locks = {s["runtime"] or tables.backend(s["backend"])["runtime"] for s in services if not s["runtime_path"]} - {""}
-    accelerators = tables.accelerators().items()
+    split = {s["backend"] for s in services if s["topology"]["tensor_parallel_size"] > 1}
+    backends = {name: _entry(entry, name in split, intent["tool_path"]) for name, entry in tables.accelerators().items()}
     return {
         "home": intent["home"],
         "runtimes_dir": intent["runtimes_dir"],
@@ -36,8 +37,14 @@ def request(intent: Mapping[str, Any], more_services: Iterable[str] = ()) -> dic
         "ports": sorted({port for service in services for port in instance_ports(service)}),
         "python": intent["python"],
         "sysroot": intent["sysroot"],
-        "backends": {n: {**entry, "tool_places": [*intent["tool_path"], *entry["tool_places"]]} for n, entry in accelerators},
+        "backends": backends,
     }
+
+
+def _entry(entry: dict[str, Any], linked: bool, tool_path: list[str]) -> dict[str, Any]:
+    """A backend as the host wants it: without the question how cards are linked where nobody needs the answer."""
+    queries = {name: words for name, words in entry["queries"].items() if linked or name != "topo"}
+    return {**entry, "queries": queries, "tool_places": [*tool_path, *entry["tool_places"]]}
 
 
 def look(action: ActionBase, args: dict[str, Any], variables: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, str]]]:

@@ -26,6 +26,7 @@ class Answers(NamedTuple):
     reading: Reading
     tool: Record
     raw: List[Record]
+    links: Dict[str, str] = {}
 
 
 def look(
@@ -92,6 +93,7 @@ def _backend(
         "driver": versions,
         "on_bus": mine,
         "errors": errors,
+        "links": answers.links,
         "process_list": answers.reading.process_list,
         "unplaced_processes": answers.reading.unplaced,
         "shared_files": [device_files.look(path, sysroot) for path in shared],
@@ -119,8 +121,19 @@ def _ask(entry: Mapping[str, Any], program: str, mine: Sequence[Record]) -> Answ
             reading = card_records.with_indexes(reading, _text(queries.ask("indexes")))
     elif account["state"] == "ok" and reading.cards:
         reading = _add_processes(entry["tool"], queries, reading)
+    links = _links(queries) if account["state"] == "ok" and len(reading.cards) > 1 else {}
     account["seconds"] = round(sum(said["seconds"] for said in queries.raw), 3)
-    return Answers(reading, account, queries.raw)
+    return Answers(reading, account, queries.raw, links)
+
+
+def _links(queries: _Queries) -> Dict[str, str]:
+    """How pairs of cards are connected, by their numbers: {"0-1": "PIX"}; empty where nobody asks for it or nothing is told."""
+    if "topo" not in queries.entry["queries"]:
+        return {}
+    from ansible_collections.modelyard.core.plugins.module_utils.survey.nvidia_smi import topo, values  # noqa: PLC0415
+
+    pairs: Dict[str, str] = topo.read(values.clean(_text(queries.ask("topo"))))["topology"]["pairs"]
+    return pairs
 
 
 class _Queries:

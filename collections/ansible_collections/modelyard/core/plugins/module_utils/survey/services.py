@@ -55,6 +55,8 @@ def service(home: str, name: str, table: Dict[int, proc.Process], runtimes_dir: 
                 "log": state["log"],
                 "digest": request["digest"],
                 "launch": request["launch"],
+                "devices": request.get("devices", []),
+                "supervisor": request.get("supervisor", ""),
             }
         )
     leftovers = [

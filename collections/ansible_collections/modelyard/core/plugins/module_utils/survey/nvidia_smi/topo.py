@@ -59,7 +59,7 @@ def read(text: str) -> Record:
 def _header(line: str) -> Optional[Header]:
     """The header, or None for another line. It begins with a GPU and holds no connection."""
     parts = _HEADER_PART.findall(line)
-    if not parts or not _GPU.fullmatch(parts[0]) or any(part == "X" or _rank(part) for part in parts):
+    if not parts or not _GPU.fullmatch(parts[0]) or any(part == "X" or rank(part) for part in parts):
         return None
     devices = [part for part in parts if part not in AFFINITIES]
     if len(devices) > DEVICES_LIMIT:
@@ -118,7 +118,7 @@ def _cell(row: Optional[List[str]], place: int) -> str:
     return row[place] if row is not None and place < len(row) else ""
 
 
-def _rank(connection: str) -> Optional[Tuple[int, int]]:
+def rank(connection: str) -> Optional[Tuple[int, int]]:
     """Smaller is closer; None for what is no connection."""
     nvlink = _NVLINK.fullmatch(connection)
     if nvlink:
@@ -127,6 +127,6 @@ def _rank(connection: str) -> Optional[Tuple[int, int]]:
 
 
 def _closest(pairs: Dict[str, str]) -> List[str]:
-    ranks = {pair: _rank(connection) for pair, connection in pairs.items()}
-    best = min((rank for rank in ranks.values() if rank is not None), default=None)
-    return [pair for pair, rank in ranks.items() if rank is not None and rank == best]
+    ranks = {pair: rank(connection) for pair, connection in pairs.items()}
+    best = min((found for found in ranks.values() if found is not None), default=None)
+    return [pair for pair, found in ranks.items() if found is not None and found == best]
