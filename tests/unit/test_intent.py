@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from ansible_collections.modelyard.core.plugins.module_utils.plan import findings, intent
+from ansible_collections.modelyard.core.plugins.module_utils.plan import findings, intent, meaning
 from unit import worlds
 
 SPEC = yaml.safe_load((worlds.ROOT / "roles/plan/meta/argument_specs.yml").read_text(encoding="utf-8"))
@@ -77,7 +77,7 @@ def test_a_misspelt_variable_is_refused_and_foreign_ones_are_not_looked_at():
 
 @pytest.mark.parametrize("name", ["qwen3-14b-32k", "a", "0", "bge-m3", "minicpm-v-4.5", "a" * 63, "model-a"])
 def test_a_name_that_says_what_runs_is_accepted(name):
-    assert intent.meaning([worlds.service(name=name)]) == []
+    assert meaning.findings([worlds.service(name=name)]) == []
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_name_that_says_what_runs_is_accepted(name):
     ],
 )
 def test_a_name_that_says_nothing_or_is_no_file_name_is_refused(name):
-    assert [f["id"] for f in intent.meaning([worlds.service(name=name)])] == ["IN-NAME"]
+    assert [f["id"] for f in meaning.findings([worlds.service(name=name)])] == ["IN-NAME"]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_name_that_says_nothing_or_is_no_file_name_is_refused(name):
 )
 def test_a_port_that_cannot_exist_is_refused(base_port, replicas, wrong):
     service = worlds.service(listen={"base_port": base_port}, topology={"replicas": replicas})
-    assert whats(intent.meaning([service])) == [
+    assert whats(meaning.findings([service])) == [
         ("IN-VALUE", "modelyard_services[tiny-qwen3].listen.base_port", f"there is no port {port}") for port in wrong
     ]
 
@@ -104,14 +104,52 @@ def test_a_port_that_cannot_exist_is_refused(base_port, replicas, wrong):
 @pytest.mark.parametrize("key", ["replicas", "tensor_parallel_size"])
 @pytest.mark.parametrize("value", [0, -3])
 def test_a_topology_below_one_is_refused(key, value):
-    found = intent.meaning([worlds.service(topology={key: value})])
+    found = meaning.findings([worlds.service(topology={key: value})])
     assert whats(found) == [("IN-VALUE", f"modelyard_services[tiny-qwen3].topology.{key}", f"{value} is below 1")]
+
+
+@pytest.mark.parametrize(
+    ("group", "key", "value", "words"),
+    [
+        ("start", "stagger_s", -0.5, "-0.5 is below 0"),
+        ("start", "stagger_s", float("nan"), "nan is above 3600"),
+        ("start", "wave", 0, "0 is below 1"),
+        ("logs", "cap_mib", 0, "0 is below 1"),
+        ("logs", "keep", 1, "1 is below 2"),
+        ("stop", "drain_s", -1, "-1 is below 0"),
+        ("stop", "memory_s", -1, "-1 is below 0"),
+        ("topology", "min_replicas", -1, "-1 is below 0"),
+        ("topology", "min_replicas", 2, "2 is more than the 1 replica(s) of the service"),
+        ("topology", "replicas", 10**12, f"{10**12} is above 512"),
+    ],
+)
+def test_a_number_out_of_range_is_refused(group, key, value, words):
+    found = meaning.findings([worlds.service(**{group: {key: value}})])
+    assert whats(found) == [("IN-VALUE", f"modelyard_services[tiny-qwen3].{group}.{key}", words)]
+
+
+@pytest.mark.parametrize(
+    ("group", "key", "value"),
+    [("start", "stagger_s", 0), ("start", "wave", 8), ("logs", "cap_mib", 1), ("logs", "keep", 2), ("stop", "memory_s", 0)],
+)
+def test_a_number_at_its_bound_is_accepted(group, key, value):
+    assert meaning.findings([worlds.service(**{group: {key: value}})]) == []
+
+
+def test_a_session_belongs_to_one_service():
+    many = worlds.service(name="a", topology={"replicas": 2})
+    one = worlds.service(name="a-0", listen={"base_port": 9000})
+    other = worlds.service(name="a-7", listen={"base_port": 9100})
+    assert whats(meaning.findings([many, one, other])) == [
+        ("IN-NAME-TWICE", "modelyard_services", "the session a-0 is wanted by a and by a-0"),
+    ]
+    assert [intent.session(many, 1), intent.session(one, 0)] == ["a-1", "a-0"]
 
 
 def test_each_port_that_two_services_want_is_named():
     first = worlds.service(name="first", topology={"replicas": 3})
     second = worlds.service(name="second", topology={"replicas": 2}, listen={"base_port": 8001})
-    assert [f["what"] for f in intent.meaning([first, second])] == [
+    assert [f["what"] for f in meaning.findings([first, second])] == [
         "port 8001 is wanted by first and by second",
         "port 8002 is wanted by first and by second",
     ]
@@ -120,7 +158,7 @@ def test_each_port_that_two_services_want_is_named():
 def test_neighbours_that_do_not_touch_are_accepted():
     first = worlds.service(name="first", topology={"replicas": 2})
     second = worlds.service(name="second", listen={"base_port": 8002})
-    assert intent.meaning([first, second]) == []
+    assert meaning.findings([first, second]) == []
 
 
 def test_nothing_near_means_no_guess():
@@ -208,7 +246,9 @@ def test_a_misspelt_key_of_the_expected_cards_is_refused_with_the_nearest_one():
     ]
 
 
-@pytest.mark.parametrize("name", ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"])
+@pytest.mark.parametrize(
+    "name", ["MODELYARD_INSTANCE", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"]
+)
 def test_which_cards_an_engine_sees_is_not_set_by_hand(name):
-    (found,) = intent.meaning([worlds.service(environment={name: "0"})])
+    (found,) = meaning.findings([worlds.service(environment={name: "0"})])
     assert (found["id"], found["where"]) == ("IN-VALUE", f"modelyard_services[tiny-qwen3].environment.{name}")

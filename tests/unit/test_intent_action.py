@@ -50,6 +50,52 @@ def test_text_from_the_command_line_becomes_the_wanted_type():
     assert result["restart"] is True
 
 
+def test_a_number_of_cards_a_preset_and_only_reach_the_planner():
+    service = {"name": "tiny-qwen3", "model": MODEL, "topology": {"preset": "8xtp1"}, "cards": 8}
+    result = read(modelyard_services=[service], only="tiny-qwen3:3")
+    assert result["services"][0]["topology"] == {"preset": "8xtp1", "replicas": 8, "tensor_parallel_size": 1, "min_replicas": 0}
+    assert (result["services"][0]["cards"], result["services"][0]["card_count"]) == (["all"], 8)
+    assert result["only"] == {"tiny-qwen3": [3]}
+    assert read(**TINY)["only"] == {}
+
+
+@pytest.mark.parametrize(
+    ("variables", "where"),
+    [
+        ({"only": "tiny-qwen"}, ["only.tiny-qwen"]),
+        ({"only": "tiny-qwen3:1"}, ["only"]),
+        ({"only": "tiny-qwen3:x"}, ["only"]),
+        # a service that is refused for something else is known by its name
+        (
+            {"only": "tiny-qwen3", "modelyard_services": [{"name": "tiny-qwen3", "model": MODEL, "toplogy": {}}]},
+            ["modelyard_services[tiny-qwen3].toplogy"],
+        ),
+        (
+            {
+                "modelyard_services": [
+                    {"name": "tiny-qwen3", "model": MODEL, "topology": {"preset": "tp2", "replicas": 3}, "cards": ["x"]}
+                ]
+            },
+            ["modelyard_services[tiny-qwen3].topology.replicas", "modelyard_services[tiny-qwen3].cards"],
+        ),
+        ({"modelyard_services": [{"name": "tiny-qwen3", "model": MODEL, "topology": {"preset": "tp3"}}]}, None),
+        ({"modelyard_services": [{"name": "tiny-qwen3", "model": MODEL, "supervisor": "cron"}]}, None),
+        ({"modelyard_services": [{"name": "tiny-qwen3", "model": MODEL, "logs": {"keep": 1}}]}, None),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_meant_is_refused_before_the_host_is_looked_at(variables, where):
+    result = read({"show": False}, **{**TINY, **variables})
+    assert result["failed"] is True
+    assert where is None or [item["where"] for item in result["findings"]] == where
+
+
+@pytest.mark.parametrize("supervisor", ["plain", "screen", "systemd", "systemd_user"])
+def test_every_supervisor_can_be_wanted(supervisor):
+    service = {"name": "tiny-qwen3", "model": MODEL, "supervisor": supervisor}
+    assert read(modelyard_services=[service])["services"][0]["supervisor"] == supervisor
+
+
 def test_all_findings_of_an_inventory_come_at_once(capfd):
     result = read(
         modelyard_hom="/x",

@@ -56,7 +56,7 @@ def test_an_input_is_named_after_its_role(role):
 def test_every_option_is_described_and_typed_and_has_a_default_or_is_required(role):
     for where, entry in entries(options(role)):
         assert str(entry.get("description", "")).rstrip().endswith("."), where
-        assert entry.get("type") in ("str", "int", "bool", "list", "dict"), where
+        assert entry.get("type") in ("str", "int", "float", "bool", "list", "dict", "raw"), where
         assert ("default" in entry) is not bool(entry.get("required")), where
         if entry["type"] == "list":
             assert "elements" in entry, where

@@ -31,14 +31,19 @@ def service(**changes: Any) -> dict[str, Any]:
         "name": "tiny-qwen3",
         "backend": "cpu",
         "model": {"id": "tiny-qwen3", "path": MODEL, "recipe": ""},
-        "topology": {"replicas": 1, "tensor_parallel_size": 2},
+        "topology": {"preset": "", "replicas": 1, "tensor_parallel_size": 2, "min_replicas": 0},
         "cards": ["all"],
+        "card_count": None,
         "listen": {"host": "127.0.0.1", "base_port": 8000},
         "engine": {"max_model_len": 4096},
         "environment": {},
         "runtime": "",
         "runtime_path": RUNTIME,
+        "vllm_release": "",
         "supervisor": "plain",
+        "start": {"stagger_s": 5.0, "wave": 1},
+        "logs": {"cap_mib": 256, "keep": 20},
+        "stop": {"drain_command": "", "drain_s": 30, "memory_s": 120},
         "ready_timeout_s": 900,
         "acceptance": {"serial_requests": 20, "top_logprobs": 5, "request_timeout_s": 120},
         "key_hash": "",
@@ -59,6 +64,7 @@ def intent(*services: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "sysroot": "/",
         "show": True,
         "run": "control 4711 1",
+        "only": {},
         "services": list(services) or [service()],
     }
     return merged(base, changes)
@@ -208,6 +214,7 @@ def nvidia(*cards: dict[str, Any], **changes: Any) -> dict[str, Any]:
             for c in found
         ],
         "errors": [],
+        "links": {},
         "process_list": "none",
         "shared_files": [device_file("/dev/nvidiactl"), device_file("/dev/nvidia-uvm")],
         "shared_holders": [],
@@ -218,8 +225,8 @@ def nvidia(*cards: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 def gpu_service(**changes: Any) -> dict[str, Any]:
-    """A service over two NVIDIA cards, from an environment that is there."""
-    return service(**{"name": "qwen3-14b-32k", "backend": "nvidia", **changes})
+    """A service over two NVIDIA cards that it names, from an environment that is there."""
+    return service(**{"name": "qwen3-14b-32k", "backend": "nvidia", "cards": ["0", "1"], **changes})
 
 
 def dcu(index: int, /, **changes: Any) -> dict[str, Any]:
@@ -252,6 +259,7 @@ def hygon(*cards: dict[str, Any], **changes: Any) -> dict[str, Any]:
             for c in found
         ],
         "errors": [],
+        "links": {},
         "process_list": "none",
         "shared_files": [
             device_file("/dev/kfd", group="render", mode="0660"),
@@ -278,6 +286,7 @@ def with_graphics(seen: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "driver": {"loaded": "", "on_disk": "", "library": "", "flavour": ""},
         "on_bus": [unit],
         "errors": [],
+        "links": {},
         "process_list": "unknown",
         "shared_files": [device_file("/dev/kfd", state="denied", group="render", mode="0660")],
         "shared_holders": [],
@@ -287,8 +296,9 @@ def with_graphics(seen: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 def dcu_service(**changes: Any) -> dict[str, Any]:
-    """Eight instances with a DCU each, from an environment that is there."""
+    """Eight instances with a DCU each, which the service names, from an environment that is there."""
     base = {"name": "minicpm-v-4.5", "backend": "hygon", "topology": {"replicas": 8, "tensor_parallel_size": 1}}
+    base["cards"] = [str(index) for index in range(8)]
     return service(**merged(base, changes))
 
 
@@ -314,6 +324,8 @@ def running(plan: dict[str, Any], dead: tuple[int, ...] = (), **changes: Any) ->
                 "ended": None,
                 "log": f"/opt/modelyard/services/{planned['name']}/instance-{instance['index']}/logs/a.log",
                 "digest": instance["digest"],
+                "devices": deepcopy(instance["devices"]),
+                "supervisor": planned["supervisor"],
                 "launch": {
                     "argv": list(instance["argv"]),
                     "environment": dict(instance["environment"]),
@@ -321,6 +333,7 @@ def running(plan: dict[str, Any], dead: tuple[int, ...] = (), **changes: Any) ->
                 },
             }
             for instance in planned["instances"]
+            if instance["action"] != "leave"
         ]
         found = {"instances": instances, "leftovers": [], "suspects": [], "accepted": True, "pids": [500]}
         seen[planned["name"]] = merged(found, changes)

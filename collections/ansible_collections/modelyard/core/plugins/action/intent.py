@@ -10,7 +10,7 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
-from ansible_collections.modelyard.core.plugins.module_utils.plan import intent, tables
+from ansible_collections.modelyard.core.plugins.module_utils.plan import intent, intent_cards, meaning, only, tables
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding, refusals
 from ansible_collections.modelyard.core.plugins.plugin_utils import control, plain, refuse
 
@@ -18,12 +18,15 @@ PREFIX = "modelyard_"
 SERVICES = "modelyard_services"
 #: Set by the playbooks themselves.
 FACTS = ("modelyard_intent", "modelyard_hosts")
+#: Backends on which a card is a CPU core.
+CORES = set(tables.backends()) - set(tables.accelerators())
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
     """`roles`: the folder of the roles; their argument_specs.yml describe the language. Register it as modelyard_intent.
 
     `show`: print findings at once, here and in the tasks after it; without it they are only in the results, for a report.
+    The extra variable `only` becomes {service: [indexes]}; without indexes all instances of that service are meant.
     """
 
     TRANSFERS_FILES = False
@@ -50,6 +53,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         findings += intent.key_findings(keys)
         checks, own = intent.switches(wanted["modelyard_checks"] if isinstance(wanted["modelyard_checks"], dict) else {})
         findings += own + self._role_inputs(variables, specs)
+        about, own = only.read(plain.plain(self._templar.template(variables.get("only", ""))), services)
+        # A service that is refused for something else is not known here, which is no finding of its own.
+        findings += [item for item in own if not refusals(findings) or item["where"].removeprefix("only.") not in names]
         if refusals(findings):
             return refuse.result(result, f"The inventory of {variables.get('inventory_hostname', '')}", findings, show)
         home = self._expanded(wanted["modelyard_home"])
@@ -64,6 +70,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             sysroot=wanted["modelyard_sysroot"],
             show=boolean(show),
             run=control.run_id(),
+            only=about,
             services=[{**s, "key_hash": _hash(s["name"], keys.get(s["name"]))} for s in services],
         )
         return result
@@ -128,13 +135,23 @@ def _validated(given: dict[str, Any], spec: dict[str, Any]) -> tuple[dict[str, A
     services = []
     for number, item in enumerate(listed):
         where = f"{SERVICES}[{item.get('name', number)}]"
-        unknown = intent.unknown_keys(item, {"options": spec[SERVICES]["options"]}, where)
-        service, own = _check(_without_nulls(item, spec[SERVICES]["options"]), spec[SERVICES]["options"], where)
-        findings += unknown + own
+        findings += intent.unknown_keys(item, {"options": spec[SERVICES]["options"]}, where)
+        service, own = _service(item, spec[SERVICES]["options"], where)
+        findings += own
         if not own:
             services.append(service)
-    findings += intent.meaning(services)
+    findings += meaning.findings(services)
     return wanted, services, findings
+
+
+def _service(item: dict[str, Any], spec: dict[str, Any], where: str) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """One service with its defaults; `cards` and `card_count` as the planner wants them."""
+    topology, found = intent_cards.with_preset(item.get("topology"), where)
+    service, own = _check(_without_nulls({**item, "topology": topology}, spec), spec, where)
+    found += own
+    cards, own = intent_cards.cards(service["cards"], service["backend"] in CORES, where)
+    service.update(cards=cards.names, card_count=cards.limit)
+    return service, found + own
 
 
 def _check(value: dict[str, Any], spec: dict[str, Any], where: str) -> tuple[dict[str, Any], list[dict[str, str]]]:

@@ -11,7 +11,7 @@ import math
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.judge import json_schema
-from ansible_collections.modelyard.core.plugins.module_utils.plan.intent import number
+from ansible_collections.modelyard.core.plugins.module_utils.plan.numbers import number
 
 Body = Dict[str, Any]
 #: (complaint, what was seen); an empty complaint is a pass.

@@ -4,27 +4,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import CATALOGUE, OFF, ORDER, finding, has_switch
 
-NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 KEY = re.compile(r"[!-~]+")
-#: Variables that the project sets itself (identity of processes, and which cards an engine may see).
-OURS = {
-    "MODELYARD_SERVICE",
-    "SPT_NOENV",
-    "VLLM_CPU_OMP_THREADS_BIND",
-    "CUDA_DEVICE_ORDER",
-    "CUDA_VISIBLE_DEVICES",
-    "HIP_VISIBLE_DEVICES",
-    "ROCR_VISIBLE_DEVICES",
-    "GPU_DEVICE_ORDINAL",
-}
-SECRET = re.compile(r"(?i)(api_?key|token|secret|password|passwd|credential)")
-PASSWORD_IN_ADDRESS = re.compile(r"://[^/\s]*:[^/\s]*@")
-TOO_GENERAL = {"vllm", "engine", "server", "service", "llm", "model"}
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -119,32 +103,10 @@ def unknown_keys(value: Any, spec: Mapping[str, Any], where: str) -> List[Dict[s
     return found
 
 
-def number(value: Any) -> Optional[int]:
-    """A whole number that may be written as text, as `-e` does; None for anything else (auto, 32k)."""
-    return int(value) if str(value).lstrip("-").isdecimal() and not isinstance(value, bool) else None
-
-
 def instance_ports(service: Mapping[str, Any]) -> List[int]:
     """The port of each instance: base_port and the ones after it."""
     base = int(service["listen"]["base_port"])
     return [base + i for i in range(int(service["topology"]["replicas"]))]
-
-
-def _environment(values: Mapping[str, Any], where: str) -> List[Dict[str, str]]:
-    """Names that a shell cannot set, that the project sets itself, and secrets: the file env is readable for everybody."""
-    found = []
-    for name in values:
-        place = f"{where}.environment.{name}"
-        if not VARIABLE.fullmatch(str(name)):
-            found.append(finding("IN-VALUE", place, f"{name!r} is no name of a variable", "use letters, digits and _"))
-        elif name in OURS:
-            found.append(finding("IN-VALUE", place, f"{name} is set by the project; processes are known by it", "leave it out"))
-        elif SECRET.search(str(name)) or PASSWORD_IN_ADDRESS.search(str(values[name])):
-            what = f"{name} looks like a secret, and the environment file shows in diffs and manifests"
-            found.append(
-                finding("IN-SECRET", place, what, "for the API key use modelyard_api_keys; others are not supported yet")
-            )
-    return found
 
 
 def switches(given: Mapping[Any, Any]) -> Tuple[Dict[str, str], List[Dict[str, str]]]:
@@ -180,71 +142,7 @@ def key_findings(keys: Mapping[str, Any]) -> List[Dict[str, str]]:
     ]
 
 
-def meaning(services: List[Dict[str, Any]]) -> List[Dict[str, str]]:
-    """What types cannot tell: names that say nothing, names and ports used twice, numbers out of range."""
-    found: List[Dict[str, str]] = []
-    names: Dict[str, int] = {}
-    ports: Dict[int, str] = {}
-    for service in services:
-        name = service["name"]
-        where = f"modelyard_services[{name}]"
-        names[name] = names.get(name, 0) + 1
-        if not NAME.fullmatch(name) or name in TOO_GENERAL:
-            found.append(
-                finding(
-                    "IN-NAME",
-                    f"{where}.name",
-                    f"{name!r} is no name for a service: it names folders and sessions and should say what runs",
-                    "use small letters, digits, dots and hyphens, for example qwen3-14b-32k",
-                )
-            )
-        paths = {"model.path": service["model"]["path"], "runtime_path": service["runtime_path"]}
-        found += unusable_paths(paths, f"{where}.")
-        bad = [c for c in service["cards"] if c != "all" and not (str(c).isascii() and str(c).isdigit())]
-        bad += [c for c in service["cards"] if service["cards"].count(c) > 1]
-        if bad or ("all" in service["cards"] and len(service["cards"]) > 1):
-            what = f"{', '.join(map(str, service['cards']))}: cards are either all, or indexes, each once"
-            found.append(finding("IN-VALUE", f"{where}.cards", what, "write all, or a list such as [0, 1]"))
-        found += _environment(service["environment"], where)
-        for key in ("replicas", "tensor_parallel_size"):
-            if service["topology"][key] < 1:
-                found.append(
-                    finding(
-                        "IN-VALUE",
-                        f"{where}.topology.{key}",
-                        f"{service['topology'][key]} is below 1",
-                        "set at least 1",
-                    )
-                )
-        for port in instance_ports(service):
-            if not 1 <= port <= 65535:
-                found.append(
-                    finding(
-                        "IN-VALUE",
-                        f"{where}.listen.base_port",
-                        f"there is no port {port}",
-                        "choose ports from 1 to 65535",
-                    )
-                )
-            elif port in ports:
-                found.append(
-                    finding(
-                        "IN-PORT-TWICE",
-                        f"{where}.listen.base_port",
-                        f"port {port} is wanted by {ports[port]} and by {name}",
-                        "give each service a base_port of its own, with one port per replica after it",
-                    )
-                )
-            else:
-                ports[port] = name
-    for name, times in names.items():
-        if times > 1:
-            found.append(
-                finding(
-                    "IN-NAME-TWICE",
-                    "modelyard_services",
-                    f"{times} services are called {name}",
-                    "give each service of a host its own name",
-                )
-            )
-    return found
+def session(service: Mapping[str, Any], index: int) -> str:
+    """Name of the session or unit of an instance: the service's own, with a number where there are several instances."""
+    name = str(service["name"])
+    return name if int(service["topology"]["replicas"]) == 1 else f"{name}-{index}"

@@ -1,0 +1,136 @@
+"""What types cannot tell of the services of a host: names that say nothing, names and ports used twice, numbers out of range."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, List, Mapping, Tuple
+
+from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
+from ansible_collections.modelyard.core.plugins.module_utils.plan.intent import instance_ports, session, unusable_paths
+
+NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: Variables that the project sets itself (identity of processes, and which cards an engine may see).
+OURS = {
+    "MODELYARD_SERVICE",
+    "MODELYARD_INSTANCE",
+    "SPT_NOENV",
+    "VLLM_CPU_OMP_THREADS_BIND",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "GPU_DEVICE_ORDINAL",
+}
+SECRET = re.compile(r"(?i)(api_?key|token|secret|password|passwd|credential)")
+PASSWORD_IN_ADDRESS = re.compile(r"://[^/\s]*:[^/\s]*@")
+TOO_GENERAL = {"vllm", "engine", "server", "service", "llm", "model"}
+#: Smallest and largest sound value of the numbers in a service.
+BOUNDS: Dict[Tuple[str, str], Tuple[float, float]] = {
+    ("topology", "replicas"): (1, 512),
+    ("topology", "tensor_parallel_size"): (1, 512),
+    ("topology", "min_replicas"): (0, 512),
+    ("start", "stagger_s"): (0, 3600),
+    ("start", "wave"): (1, 512),
+    ("logs", "cap_mib"): (1, 2**20),
+    ("logs", "keep"): (2, 10000),
+    ("stop", "drain_s"): (0, 86400),
+    ("stop", "memory_s"): (0, 86400),
+}
+
+
+def findings(services: List[Dict[str, Any]]) -> List[Dict[str, str]]:
+    """All of them at once. `services`: as the intent has them, types checked and defaults filled in."""
+    found: List[Dict[str, str]] = []
+    for service in services:
+        where = f"modelyard_services[{service['name']}]"
+        found += _name(service["name"], where)
+        paths = {"model.path": service["model"]["path"], "runtime_path": service["runtime_path"]}
+        found += unusable_paths(paths, f"{where}.")
+        found += _environment(service["environment"], where)
+        found += _numbers(service, where)
+    countable = [s for s in services if s["topology"]["replicas"] <= BOUNDS["topology", "replicas"][1]]
+    return [*found, *_ports(countable), *_twice(services, countable)]
+
+
+def _name(name: str, where: str) -> List[Dict[str, str]]:
+    if NAME.fullmatch(name) and name not in TOO_GENERAL:
+        return []
+    what = f"{name!r} is no name for a service: it names folders and sessions and should say what runs"
+    do = "use small letters, digits, dots and hyphens, for example qwen3-14b-32k"
+    return [finding("IN-NAME", f"{where}.name", what, do)]
+
+
+def _numbers(service: Mapping[str, Any], where: str) -> List[Dict[str, str]]:
+    found = []
+    for (group, key), (smallest, largest) in BOUNDS.items():
+        value = service[group][key]
+        if value < smallest:
+            found.append(
+                finding("IN-VALUE", f"{where}.{group}.{key}", f"{value} is below {smallest}", f"set at least {smallest}")
+            )
+        elif not value <= largest:  # also what is no number at all
+            found.append(finding("IN-VALUE", f"{where}.{group}.{key}", f"{value} is above {largest}", f"set at most {largest}"))
+    least, replicas = service["topology"]["min_replicas"], service["topology"]["replicas"]
+    if replicas >= 1 and least > replicas:
+        what = f"{least} is more than the {replicas} replica(s) of the service"
+        found.append(finding("IN-VALUE", f"{where}.topology.min_replicas", what, f"set at most {replicas}, or raise replicas"))
+    return found
+
+
+def _ports(services: List[Dict[str, Any]]) -> List[Dict[str, str]]:
+    found: List[Dict[str, str]] = []
+    owners: Dict[int, str] = {}
+    for service in services:
+        place = f"modelyard_services[{service['name']}].listen.base_port"
+        for port in instance_ports(service):
+            if not 1 <= port <= 65535:
+                found.append(finding("IN-VALUE", place, f"there is no port {port}", "choose ports from 1 to 65535"))
+            elif port in owners:
+                what = f"port {port} is wanted by {owners[port]} and by {service['name']}"
+                do = "give each service a base_port of its own, with one port per replica after it"
+                found.append(finding("IN-PORT-TWICE", place, what, do))
+            owners.setdefault(port, service["name"])
+    return found
+
+
+def _twice(services: List[Dict[str, Any]], countable: List[Dict[str, Any]]) -> List[Dict[str, str]]:
+    """Names of services, and of their sessions and units: `a` with two instances has a session `a-0`, like a service `a-0`."""
+    names = [service["name"] for service in services]
+    found = [
+        finding(
+            "IN-NAME-TWICE",
+            "modelyard_services",
+            f"{names.count(name)} services are called {name}",
+            "give each service of a host its own name",
+        )
+        for name in dict.fromkeys(names)
+        if names.count(name) > 1
+    ]
+    owners: Dict[str, str] = {}
+    for service in countable:
+        for index in range(int(service["topology"]["replicas"])):
+            title = session(service, index)
+            other = owners.setdefault(title, service["name"])
+            if other != service["name"]:
+                what = f"the session {title} is wanted by {other} and by {service['name']}"
+                do = "rename one of the services: instances of a service are called NAME-0, NAME-1 and so on"
+                found.append(finding("IN-NAME-TWICE", "modelyard_services", what, do))
+    return found
+
+
+def _environment(values: Mapping[str, Any], where: str) -> List[Dict[str, str]]:
+    """Names that a shell cannot set, that the project sets itself, and secrets: the file env is readable for everybody."""
+    found = []
+    for name in values:
+        place = f"{where}.environment.{name}"
+        if not VARIABLE.fullmatch(str(name)):
+            found.append(finding("IN-VALUE", place, f"{name!r} is no name of a variable", "use letters, digits and _"))
+        elif name in OURS:
+            found.append(finding("IN-VALUE", place, f"{name} is set by the project; processes are known by it", "leave it out"))
+        elif SECRET.search(str(name)) or PASSWORD_IN_ADDRESS.search(str(values[name])):
+            what = f"{name} looks like a secret, and the environment file shows in diffs and manifests"
+            found.append(
+                finding("IN-SECRET", place, what, "for the API key use modelyard_api_keys; others are not supported yet")
+            )
+    return found
