@@ -16,12 +16,18 @@ options:
 EXAMPLES = 'content: "{{ service | modelyard_manifest | to_nice_json }}"'
 RETURN = "_value: {description: The manifest., type: dict}"
 #: What a plan says about this one run and not about the service.
-OF_THE_RUN = ("action", "differences", "accepted", "memory_mib", "shm_mib", "cards", "asked_cards")
+OF_THE_RUN = (
+    *("action", "differences", "accepted", "advice", "left_out", "concerned"),
+    *("memory_mib", "instance_memory_mib", "shm_mib", "cards", "asked_cards"),
+)
 
 
 def modelyard_manifest(service: dict[str, Any]) -> dict[str, Any]:
     """The service without what belongs to the run."""
     kept = {k: v for k, v in plain(service).items() if k not in OF_THE_RUN}
+    kept["instances"] = [
+        {k: v for k, v in instance.items() if k != "action"} for instance in kept["instances"] if instance["action"] != "stop"
+    ]
     kept["runtime"] = {k: v for k, v in kept["runtime"].items() if k != "present"}
     return {"schema": 1, **kept}
 

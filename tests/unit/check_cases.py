@@ -82,6 +82,11 @@ def surveyed(**methods: Any) -> Findings:
     return findings
 
 
+def about(id: str, findings: Findings) -> Findings:
+    """Those of one id among others that belong to it."""
+    return [item for item in findings if item["id"] == id]
+
+
 def unreachable() -> Findings:
     """Of a host that ssh does not reach."""
 
@@ -191,6 +196,43 @@ REACHING: list[tuple[str, Callable[[], Findings], str, str, str]] = [
         "lower tensor_parallel_size or replicas to fit 2, or give more under cards",
     ),
     (
+        "PL-REPLICAS-FEWER",
+        lambda: about(
+            "PL-REPLICAS-FEWER",
+            found(
+                worlds.hygon(*(worlds.dcu(index, health="lost" if index == 3 else "ok") for index in range(8))),
+                worlds.dcu_service(cards=["all"], topology={"min_replicas": 7}),
+            ),
+        ),
+        "modelyard_services[minicpm-v-4.5].topology",
+        "7 of 8 instances can have cards; left out: instance 3 (card 3 (0000:3f:00.0): it does not answer any more)",
+        "nothing, while 7 (min_replicas) are enough; mend the card and deploy again for the rest",
+    ),
+    (
+        "PL-TOPOLOGY",
+        lambda: found(
+            worlds.nvidia(models={worlds.MODEL: worlds.listing(config={"num_attention_heads": 15})}), worlds.gpu_service()
+        ),
+        "modelyard_services[qwen3-14b-32k].topology.tensor_parallel_size",
+        "the model has 15 attention heads (config.json), which 2 ranks cannot share evenly",
+        "set one of 1, 3, 5",
+    ),
+    (
+        "PL-CARDS",
+        lambda: about(
+            "PL-CARDS",
+            found(
+                worlds.nvidia(worlds.card(0), worlds.card(1, health="needs_reset")),
+                worlds.gpu_service(cards=["all"], topology={"replicas": 2, "tensor_parallel_size": 1}),
+            ),
+        ),
+        "modelyard_services[qwen3-14b-32k].cards",
+        "2 x tensor_parallel_size 1 needs 2 GPU(s), and instance 1 gets none: card 1 (0000:02:00.0): the driver says that it "
+        "must be reset",
+        "free or mend these cards, name others with modelyard_services[qwen3-14b-32k].cards, or set "
+        "modelyard_services[qwen3-14b-32k].topology.min_replicas to go on with fewer",
+    ),
+    (
         "PL-CARDS",
         lambda: found(worlds.hygon(), worlds.dcu_service(cards=["7", "8"], topology={"replicas": 2})),
         "modelyard_services[minicpm-v-4.5].cards",
@@ -277,7 +319,7 @@ DRIVERS = [
 CARDS = [
     (
         "PF-CARD-GONE",
-        lambda: of_gpus(worlds.nvidia(baseline={"GPU-7": worlds.noted(2, "0000:41:00.0")})),
+        lambda: found(worlds.nvidia(baseline={"GPU-7": worlds.noted(2, "0000:41:00.0")})),
         "box:cards",
         "card 2 (GPU-7, 0000:41:00.0), which a deploy has seen here, is not there any more",
         "look into the kernel log and at the card; if it was taken out on purpose, remove its entry from "

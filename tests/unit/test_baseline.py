@@ -88,7 +88,7 @@ def test_the_memory_of_a_display_is_not_counted_twice(beside, ids):
         baseline=resting,
         processes={"8": worlds.process(8, comm="Xorg", user="root")},
     )
-    service = worlds.gpu_service(topology={"replicas": 1, "tensor_parallel_size": 1})
+    service = worlds.gpu_service(cards=["0"], topology={"replicas": 1, "tensor_parallel_size": 1})
     plan = planner.plan(worlds.intent(service), survey)
     assert [item["id"] for item in plan["findings"]] == ids
 

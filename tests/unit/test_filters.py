@@ -54,7 +54,7 @@ def test_the_manifest_holds_every_parameter_and_version_and_no_key():
     )
     assert manifest["schema"] == 1
     assert manifest["engine"] == {"max_model_len": 4096}
-    assert manifest["topology"] == {"replicas": 1, "tensor_parallel_size": 2}
+    assert manifest["topology"] == {"preset": "", "replicas": 1, "tensor_parallel_size": 2, "min_replicas": 0}
     assert manifest["runtime"]["vllm_release"] == "0.32.0"
     assert len(manifest["runtime"]["digest"]) == 64
     assert manifest["instances"][0]["cards"] == [[0, 1], [2, 3]]
@@ -125,6 +125,22 @@ def test_the_plan_of_ansibles_values_is_the_plan_of_plain_ones(wish, survey):
 def test_a_plan_for_something_is_shown_as_it_is(wish, survey, capfd):
     made(wish, survey)
     assert text.plan(planner.plan(wish, survey)) in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("services", "asked"),
+    [
+        ([worlds.gpu_service()], {"nvidia": True}),  # two cards for one instance
+        ([worlds.gpu_service(topology={"tensor_parallel_size": 1})], {"nvidia": False}),
+        ([worlds.dcu_service(topology={"replicas": 1, "tensor_parallel_size": 8})], {"nvidia": False}),
+        ([worlds.service()], {"nvidia": False}),
+    ],
+)
+def test_how_cards_are_linked_is_asked_only_for_services_over_several_of_them(services, asked):
+    request = {}
+    made(worlds.intent(*services), worlds.nvidia(), request)
+    assert {name: "topo" in request["backends"][name]["queries"] for name in asked} == asked
+    assert "cards" in request["backends"]["hygon"]["queries"]
 
 
 def test_where_there_is_nothing_to_plan_for_and_nothing_to_see_nothing_is_shown(capfd):

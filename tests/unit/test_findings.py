@@ -4,7 +4,7 @@ import re
 
 import ansible.release
 import pytest
-from ansible_collections.modelyard.core.plugins.module_utils.plan import findings, intent, planner
+from ansible_collections.modelyard.core.plugins.module_utils.plan import findings, intent, meaning, planner
 from ansible_collections.modelyard.core.plugins.plugin_utils import old_python
 from unit import check_cases, worlds
 
@@ -51,35 +51,35 @@ CASES = [
     ),
     (
         "IN-VALUE",
-        lambda: intent.meaning(services({"topology": {"tensor_parallel_size": 0}})),
+        lambda: meaning.findings(services({"topology": {"tensor_parallel_size": 0}})),
         "modelyard_services[tiny-qwen3].topology.tensor_parallel_size",
         "0 is below 1",
         "set at least 1",
     ),
     (
         "IN-SECRET",
-        lambda: intent.meaning(services({"environment": {"HF_TOKEN": "x"}})),
+        lambda: meaning.findings(services({"environment": {"HF_TOKEN": "x"}})),
         "modelyard_services[tiny-qwen3].environment.HF_TOKEN",
         "HF_TOKEN looks like a secret, and the environment file shows in diffs and manifests",
         "for the API key use modelyard_api_keys; others are not supported yet",
     ),
     (
         "IN-NAME",
-        lambda: intent.meaning(services({"name": "vllm"})),
+        lambda: meaning.findings(services({"name": "vllm"})),
         "modelyard_services[vllm].name",
         "'vllm' is no name for a service: it names folders and sessions and should say what runs",
         "use small letters, digits, dots and hyphens, for example qwen3-14b-32k",
     ),
     (
         "IN-NAME-TWICE",
-        lambda: intent.meaning(services({}, {"listen": {"base_port": 9000}})),
+        lambda: meaning.findings(services({}, {"listen": {"base_port": 9000}})),
         "modelyard_services",
         "2 services are called tiny-qwen3",
         "give each service of a host its own name",
     ),
     (
         "IN-PORT-TWICE",
-        lambda: intent.meaning(
+        lambda: meaning.findings(
             services({"topology": {"replicas": 2}}, {"name": "other", "listen": {"base_port": 8001}}),
         ),
         "modelyard_services[other].listen.base_port",
@@ -349,7 +349,7 @@ CASES = [
     *check_cases.CASES,
 ]
 WARN = {
-    "PL-ENGINE-KEY-IDLE",
+    *("PL-ENGINE-KEY-IDLE", "PL-REPLICAS-FEWER"),
     *("PL-CARDS-SHARED", "PF-DRIVER-PENDING", "PF-CARD-DEGRADED", "PF-CARD-UNKNOWN", "PF-CARD-LOG", "PF-CARD-USERS-UNKNOWN"),
     *("PF-BUSY-WITHOUT-PROCESS", "PF-STUCK-ELSEWHERE", "PF-DISK-LOW", "PF-SHM-STALE", "PF-LIMITS", "PF-PROXY-DEAD"),
     "PF-VISIBILITY",

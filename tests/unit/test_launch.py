@@ -224,6 +224,7 @@ def test_the_environment_of_an_instance_is_this_and_nothing_else():
         "DO_NOT_TRACK": "1",
         "HF_HOME": "/opt/modelyard/cache/huggingface",
         "HF_HUB_OFFLINE": "1",
+        "MODELYARD_INSTANCE": "0",
         "MODELYARD_SERVICE": "tiny-qwen3",
         "PYTHONUNBUFFERED": "1",
         "SPT_NOENV": "1",

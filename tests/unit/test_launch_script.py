@@ -113,6 +113,7 @@ def test_nothing_that_the_caller_has_exported_comes_through(deploy, tmp_path):
         "HOME": os.environ["HOME"],
         "LANG": "C.UTF-8",
         "LOGNAME": user,
+        "MODELYARD_INSTANCE": "0",
         "MODELYARD_SERVICE": "tiny-qwen3",
         "PATH": f"{tmp_path}/run time/bin:/usr/local/bin:/usr/bin:/bin",
         "PYTHONUNBUFFERED": "1",

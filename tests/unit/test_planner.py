@@ -92,7 +92,7 @@ ONE = worlds.service(topology={"replicas": 1, "tensor_parallel_size": 1}, cards=
                 "instance 0 --max-model-len: 4096 -> (not set)",
             ],
         ),
-        (ONE, TWO, False, "refused", ["instance 1: not running -> running"]),
+        (ONE, TWO, False, "start", ["instance 1: not running -> running"]),
         (TWO, ONE, True, "restart", ["instance 1: running -> gone"]),
     ],
 )
@@ -100,7 +100,7 @@ def test_what_runs_decides_between_keep_restart_and_refusal(before, now, restart
     plan = plan_for(now, deployed(before), restart=restart)
     assert plan["services"][0]["action"] == action
     assert plan["services"][0]["differences"] == differences
-    assert plan["changes"] == (["tiny-qwen3"] if action == "restart" else [])
+    assert plan["changes"] == (["tiny-qwen3"] if action in ("start", "restart") else [])
 
 
 def test_other_model_files_under_the_same_path_are_a_difference():
@@ -314,6 +314,11 @@ def test_every_card_is_used_at_most_once_and_all_ranks_are_even(data, tp, replic
 ON_GPUS = worlds.gpu_service()
 
 
+def seen_as(ranks):
+    """What an engine of a release that takes uuids is told of these cards."""
+    return ",".join(worlds.card(card)["uuid"] for rank in ranks for card in rank)
+
+
 def instances(service, survey=None):
     """The instances of a service on a host that is well."""
     plan = plan_for(service, survey or worlds.nvidia())
@@ -324,7 +329,16 @@ def instances(service, survey=None):
 def test_a_rank_on_accelerators_is_one_card_and_the_engine_sees_those_of_its_instance():
     (instance,) = instances(ON_GPUS)
     assert instance["cards"] == [[0], [1]]
-    assert instance["environment"]["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert instance["environment"]["CUDA_VISIBLE_DEVICES"] == seen_as([[0], [1]])
+    assert instance["devices"] == [
+        {
+            "index": index,
+            "uuid": worlds.card(index)["uuid"],
+            "bus_id": worlds.card(index)["bus_id"],
+            "device_files": [f"/dev/nvidia{index}"],
+        }
+        for index in (0, 1)
+    ]
     assert instance["environment"]["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
     assert not [name for name in instance["environment"] if name.startswith("VLLM_CPU")]
     assert plan_for(ON_GPUS, worlds.nvidia())["services"][0]["visibility"] == "CUDA_VISIBLE_DEVICES"
@@ -351,8 +365,25 @@ def test_cards_go_to_ranks_in_their_order_and_none_is_used_twice(cards, replicas
     service = worlds.gpu_service(cards=cards, topology={"replicas": replicas, "tensor_parallel_size": tp})
     found = instances(service, worlds.nvidia(*(worlds.card(index) for index in range(4))))
     assert [i["cards"] for i in found] == wanted
-    shown = [",".join(str(card) for rank in instance for card in rank) for instance in wanted]
-    assert [i["environment"]["CUDA_VISIBLE_DEVICES"] for i in found] == shown
+    assert [i["environment"]["CUDA_VISIBLE_DEVICES"] for i in found] == [seen_as(ranks) for ranks in wanted]
+    assert [i["environment"]["MODELYARD_INSTANCE"] for i in found] == [str(index) for index in range(replicas)]
+
+
+@pytest.mark.parametrize(
+    ("release", "cards", "shown"),
+    [
+        ("0.24.0", {}, seen_as([[0], [1]])),
+        ("0.11.0", {}, "0,1"),  # it takes numbers only
+        ("0.24.0", {"uuid": ""}, "0,1"),
+    ],
+)
+def test_an_engine_is_told_its_cards_by_uuid_where_its_release_takes_them(release, cards, shown):
+    runtime = {worlds.RUNTIME: {"exists": True, "complete": False, "error": "", "vllm": release}}
+    survey = worlds.nvidia(*(worlds.card(index, **cards) for index in range(2)), runtimes=runtime)
+    plan = plan_for(worlds.gpu_service(engine={}), survey)
+    assert plan["findings"] == []
+    environment = plan["services"][0]["instances"][0]["environment"]
+    assert (environment["CUDA_VISIBLE_DEVICES"], environment["CUDA_DEVICE_ORDER"]) == (shown, "PCI_BUS_ID")
 
 
 def test_a_card_without_a_number_is_given_to_nobody():
@@ -383,7 +414,8 @@ def test_an_unchanged_service_on_cards_is_kept_and_one_on_other_cards_is_not():
     assert plan_for(ON_GPUS, survey)["services"][0]["action"] == "keep"
     moved = plan_for(worlds.gpu_service(cards=["2", "3"]), survey)
     assert ids(moved) == ["PF-RESTART-NEEDED"]
-    assert moved["services"][0]["differences"] == ["instance 0 environment CUDA_VISIBLE_DEVICES: 0,1 -> 2,3"]
+    before, after = seen_as([[0], [1]]), seen_as([[2], [3]])
+    assert moved["services"][0]["differences"] == [f"instance 0 environment CUDA_VISIBLE_DEVICES: {before} -> {after}"]
 
 
 def test_the_same_number_of_two_kinds_of_cards_is_not_shared():

@@ -81,7 +81,88 @@ def test_cards_stand_between_runtimes_and_models_of_a_plan():
         "  0     NVIDIA GeForce RTX 4090  0000:01:00.0  4 of 49140 MiB  ok      -",
         "  1     NVIDIA GeForce RTX 4090  0000:02:00.0  4 of 49140 MiB  ok      -",
         "  model   /srv/models/tiny-qwen3 (there)",
+        "  advice  qwen3-14b-32k: data parallel would do: the model fits on one card: about 0.1 GiB of the",
+        "          43.2 GiB that 0.9 of a card allows (estimated). 2 x 1 instead of 1 x 2 serves more",
+        "          requests at once, none pays for an all-reduce, and a dead card costs 1/2 instead of the",
+        "          whole service. Tensor parallel gives one request more memory and a shorter answer time",
+        "  advice  qwen3-14b-32k: the cards of an instance lie on one NUMA node",
     ]
+
+
+SEVEN = worlds.dcu_service(cards=["all"], topology={"min_replicas": 7}, listen={"host": "0.0.0.0", "base_port": 8002})
+
+
+def seven_of_eight():
+    dead = worlds.hygon(*(worlds.dcu(index, health="lost" if index == 5 else "ok") for index in range(8)))
+    return planner.plan(worlds.intent(SEVEN), dead)
+
+
+def test_eight_instances_are_readable_on_a_hundred_columns_and_the_missing_one_is_shown():
+    lines = text.plan(seven_of_eight()).splitlines()
+    assert lines[:10] == [
+        "Plan for box",
+        "  service        action    instance  cards  port  engine             memory",
+        "  minicpm-v-4.5  start     0         0      8002  vLLM 0.32.0, TP=1  ~5000 MiB",
+        "  minicpm-v-4.5  start     1         1      8003  vLLM 0.32.0, TP=1  ~5000 MiB",
+        "  minicpm-v-4.5  start     2         2      8004  vLLM 0.32.0, TP=1  ~5000 MiB",
+        "  minicpm-v-4.5  start     3         3      8005  vLLM 0.32.0, TP=1  ~5000 MiB",
+        "  minicpm-v-4.5  start     4         4      8006  vLLM 0.32.0, TP=1  ~5000 MiB",
+        "  minicpm-v-4.5  left out  5         -      8007  vLLM 0.32.0, TP=1  -",
+        "  minicpm-v-4.5  start     6         6      8008  vLLM 0.32.0, TP=1  ~5000 MiB",
+        "  minicpm-v-4.5  start     7         7      8009  vLLM 0.32.0, TP=1  ~5000 MiB",
+    ]
+    assert max(map(len, lines)) <= 100
+
+
+def test_the_summary_of_many_instances_is_a_table():
+    plan = seven_of_eight()
+    here = [0, 1, 2, 3, 4, 6, 7]
+    steps = [
+        {"id": step, "instance": i, "passed": True, "seconds": i / 10, "detail": f"pid {i}" if step == "process" else "200"}
+        for step in ("process", "health")
+        for i in here
+    ]
+    steps.append({"id": "models", "instance": 3, "passed": False, "seconds": 1.0, "detail": "timed out"})
+    lines = text.summary(plan, {"minicpm-v-4.5": steps}, "/opt/modelyard").splitlines()
+    assert lines == [
+        "minicpm-v-4.5 serves tiny-qwen3 on box with 7 instances",
+        "  instance  address                cards  name",
+        *(f"  {i}         http://127.0.0.1:{8002 + i}  {i}      minicpm-v-4.5-{i}" for i in here),
+        "  left out: instance 5",
+        "Acceptance",
+        "  step     instance  verdict  seconds  what was seen",
+        "  process  0-4,6,7   pass     0.70     pid 7 (instance 7)",
+        "  health   0-4,6,7   pass     0.70     200",
+        "  models   3         FAIL     1.00     timed out",
+        "Try it",
+        lines[-5],
+        "Logs, on box",
+        "  /opt/modelyard/services/minicpm-v-4.5/instance-{0,1,2,3,4,6,7}/logs/current.log",
+        "Stop it",
+        "  ansible-playbook playbooks/teardown.yml -e teardown_service=minicpm-v-4.5",
+    ]
+    assert lines[-5].startswith("  curl -s http://127.0.0.1:8002/v1/chat/completions ")
+
+
+def test_the_places_of_many_logs_are_what_a_shell_understands():
+    many = worlds.dcu_service()
+    lines = text.summary(planner.plan(worlds.intent(many), worlds.hygon()), {}, "/opt/m").splitlines()
+    (line,) = [line.strip() for line in lines if "current.log" in line]
+    said = subprocess.run(["bash", "-c", f"printf '%s\\n' {line}"], capture_output=True, text=True, check=True).stdout.split()
+    assert said == [f"/opt/m/services/minicpm-v-4.5/instance-{i}/logs/current.log" for i in range(8)]
+
+
+def test_a_service_that_this_run_leaves_alone_is_not_part_of_the_summary():
+    plan = planner.plan(worlds.intent(worlds.service(), SEVEN, only={"minicpm-v-4.5": []}), worlds.hygon())
+    assert "tiny-qwen3 serves" not in text.summary(plan, {}, "/opt/m")
+
+
+@pytest.mark.parametrize(
+    ("found", "shown"),
+    [([], ""), ([3], "3"), ([0, 1], "0,1"), ([0, 1, 2], "0-2"), ([0, 1, 2, 4, 6, 7, 8, 9], "0-2,4,6-9"), ([3, 1], "3,1")],
+)
+def test_numbers_that_follow_each_other_are_shortened(found, shown):
+    assert text.numbers(found) == shown
 
 
 def test_the_graphics_unit_of_a_processor_is_no_row_of_the_table_of_cards():

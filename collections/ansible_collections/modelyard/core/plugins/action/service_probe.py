@@ -11,6 +11,8 @@ from ansible_collections.modelyard.core.plugins.plugin_utils import call
 from ansible_collections.modelyard.core.plugins.plugin_utils.plain import plain
 
 display = Display()
+#: Instances with these actions of the plan are not there to be asked.
+NOT_SERVED = ("stop", "leave")
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
@@ -20,6 +22,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         """Returns `steps` and `passed`; fails with the first step that failed and the place of the evidence."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         args = plain(self._task.args)
+        served = [i for i in args["service"]["instances"] if i.get("action") not in NOT_SERVED]
+        args["service"]["instances"] = served
         name, asked = args["service"]["name"], args["service"]["acceptance"]["serial_requests"]
         if not self._task.check_mode:
             display.display(

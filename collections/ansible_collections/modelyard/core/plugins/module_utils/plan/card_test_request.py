@@ -1,7 +1,7 @@
 """From a service of the plan to what the module card_test is asked, and from its answers to a text. Pure functions.
 
 Needed of the plan: `name`, `action`, `backend`, `visibility` (the variable that says which cards are visible; "" where a card is
-a core), `runtime.path`, and of each instance `name`, `cards` (by rank) and `environment`.
+a core), `runtime.path`, and of each instance `name`, `action`, `cards` (by rank) and `environment`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from ansible_collections.modelyard.core.plugins.module_utils.judge import card_r
 from ansible_collections.modelyard.core.plugins.module_utils.plan import text
 
 TESTED = ("start", "restart")
+#: Instances with these actions are not started: their cards are theirs already, or nobody's.
+RESTING = ("keep", "leave", "stop")
 
 
 def wanted(plan: Mapping[str, Any], names: Sequence[str] = ()) -> List[str]:
@@ -26,16 +28,18 @@ def wanted(plan: Mapping[str, Any], names: Sequence[str] = ()) -> List[str]:
 def request(service: Mapping[str, Any], cards: Any = ()) -> Dict[str, Any]:
     """{service, runtime, python, backend, device, running, cards, groups}.
 
-    `running`: it may run while its cards are tested. `cards`: those of the survey, a list or one list for each backend; they say
-    uuid and device files. Each card of any instance comes once: {index, uuid, environment, cores, device_files}. Groups are the
-    instances with several ranks: {name, ranks: [{cards, environment, cores}]}.
+    Of a service that runs in part, the instances to be started count. `running`: they may run while their cards are tested.
+    `cards`: those of the survey, a list or one list for each backend; they say uuid and device files. Each card of any instance
+    comes once: {index, uuid, environment, cores, device_files}. Groups are the instances with several ranks: {name, ranks:
+    [{cards, environment, cores}]}.
     """
     known = cards.get(service["backend"], ()) if isinstance(cards, Mapping) else cards
     seen = {card["index"]: card for card in known}
     variable = service["visibility"]
     alone: Dict[int, Dict[str, Any]] = {}
     groups = []
-    for instance in service["instances"]:
+    tested = [i for i in service["instances"] if i.get("action") not in RESTING] or service["instances"]
+    for instance in tested:
         given = instance["environment"]
         for index, value in _visible(instance, variable).items():
             card = seen.get(index, {})
@@ -61,7 +65,7 @@ def request(service: Mapping[str, Any], cards: Any = ()) -> Dict[str, Any]:
         "python": f"{service['runtime']['path']}/bin/python",
         "backend": service["backend"],
         "device": "cuda" if variable else "cpu",
-        "running": service["action"] != "start",
+        "running": any(instance.get("action", service["action"]) != "start" for instance in tested),
         "cards": [alone[index] for index in sorted(alone)],
         "groups": groups,
     }

@@ -34,6 +34,8 @@ CATALOGUE: Dict[str, str] = {
     "PL-BACKEND": REFUSE,
     "PL-CARDS": REFUSE,
     "PL-CARDS-SHARED": WARN,
+    "PL-REPLICAS-FEWER": WARN,
+    "PL-TOPOLOGY": REFUSE,
     # reaching the host
     "PF-UNREACHABLE": REFUSE,
     "PF-PYTHON-OLD": REFUSE,
@@ -157,6 +159,11 @@ def switched(findings: Iterable[Dict[str, str]], switches: Mapping[str, str]) ->
         if severity != OFF:
             kept.append({**item, "severity": severity})
     return kept
+
+
+def noted(findings: Iterable[Dict[str, str]]) -> List[Dict[str, str]]:
+    """Findings about what a run leaves alone: they refuse nothing."""
+    return [{**item, "severity": NOTE} for item in findings]
 
 
 def grouped(found: Iterable[Mapping[str, Any]]) -> List[Dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
 from ansible_collections.modelyard.core.plugins.module_utils.plan.intent import nearest
@@ -20,6 +20,8 @@ ENVIRONMENT = {
     "PYTHONUNBUFFERED": "1",
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
 }
+#: Tells the instances of one service apart, as MARKER tells services apart.
+INSTANCE = "MODELYARD_INSTANCE"
 #: Seconds that the engine may use to finish open requests at a stop, where the release has the option and nothing is set.
 SHUTDOWN_TIMEOUT_S = 15
 
@@ -142,12 +144,32 @@ def spread(cards: List[int], ranks: int) -> List[List[int]]:
     return [cards[i * share : (i + 1) * share] for i in range(ranks)]
 
 
-def _ranges(cores: List[int]) -> str:
+def _numbers(cores: List[int]) -> str:
     return ",".join(str(c) for c in cores)
 
 
-def environment(service: Mapping[str, Any], cards: List[List[int]], backend: Mapping[str, Any], home: str) -> Dict[str, str]:
-    """Environment of one instance; `cards` holds the cards of each of its ranks."""
+def visible(
+    cards: List[List[int]], devices: Sequence[Mapping[str, Any]], backend: Mapping[str, Any], table: Mapping[str, Any]
+) -> List[str]:
+    """What names the cards of an instance to its engine: uuids where the release and the vendor take them, else numbers.
+
+    A uuid means the same card after a reboot, and when another card has fallen off the bus.
+    """
+    uuids = [str(device["uuid"]) for device in devices]
+    if backend.get("visibility_ids") and table.get("visibility_by_id") and uuids and all(uuids):
+        return uuids
+    return [str(card) for rank in cards for card in rank]
+
+
+def environment(
+    service: Mapping[str, Any],
+    cards: List[List[int]],
+    backend: Mapping[str, Any],
+    home: str,
+    instance: int = 0,
+    names: Sequence[str] = (),
+) -> Dict[str, str]:
+    """Environment of one instance; `cards` holds the cards of each of its ranks, `names` what they are called (see `visible`)."""
     cache = f"{home}/cache"
     values = {
         **ENVIRONMENT,
@@ -160,13 +182,13 @@ def environment(service: Mapping[str, Any], cards: List[List[int]], backend: Map
         **backend["environment"],
     }
     if backend.get("cores_as_cards"):
-        values["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(_ranges(rank) for rank in cards)
+        values["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(_numbers(rank) for rank in cards)
         if service["engine"].get("kv_cache_memory_bytes") is None:
             values["VLLM_CPU_KVCACHE_SPACE"] = str(backend["kv_cache_default_mib"] // 1024)
     elif cards:
-        values[backend["visibility"]] = _ranges([card for rank in cards for card in rank])
+        values[backend["visibility"]] = ",".join(names or (str(card) for rank in cards for card in rank))
     values.update({str(k): str(v) for k, v in service["environment"].items() if v is not None})
-    values[MARKER] = service["name"]
+    values[MARKER], values[INSTANCE] = service["name"], str(instance)
     return values
 
 

@@ -2,52 +2,68 @@
 
 `plan(intent, survey)` gives
 
-    {services: [{name, action, runtime, model, instances, differences, memory_mib, ...}], findings, runtimes, models}
+    {services: [{name, action, runtime, model, instances, differences, advice, memory_mib, ...}], findings, runtimes, ...}
 
-Actions of a service: `start` (nothing runs), `keep` (runs as wanted), `restart` (runs otherwise, and a restart is allowed),
-`refused`.
+Which cards an instance gets is decided in choose_cards.py, what is done with it in actions.py, what the topology is worth in
+advice.py.
 """
 
 from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ansible_collections.modelyard.core.plugins.module_utils.plan import baseline, checks, launch, model, runtime, tables
+from ansible_collections.modelyard.core.plugins.module_utils.plan import (
+    actions,
+    advice,
+    baseline,
+    checks,
+    choose_cards,
+    launch,
+    model,
+    only,
+    runtime,
+    slots,
+    tables,
+)
+from ansible_collections.modelyard.core.plugins.module_utils.plan import choice as choices
 from ansible_collections.modelyard.core.plugins.module_utils.plan.checks import lookup
-from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import OFF, finding, ordered, refusals, switched
-from ansible_collections.modelyard.core.plugins.module_utils.plan.intent import instance_ports, number
-
-START, KEEP, RESTART, REFUSED = "start", "keep", "restart", "refused"
+from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import OFF, finding, noted, ordered, refusals, switched
+from ansible_collections.modelyard.core.plugins.module_utils.plan.intent import instance_ports, session
+from ansible_collections.modelyard.core.plugins.module_utils.plan.numbers import number
 
 Findings = List[Dict[str, str]]
 
 
 def plan(intent: Mapping[str, Any], survey: Mapping[str, Any]) -> Dict[str, Any]:
     """The plan of one host. `intent`: action plugin `intent`; `survey`: module `survey_host`."""
-    findings: Findings = []
+    found: Findings = []
+    beside: Findings = []  # about services that this run leaves alone
     services = []
-    for wanted in intent["services"]:
-        service, own = _service(wanted, intent, survey)
+    for wanted, choice in zip(intent["services"], choose_cards.choose(intent["services"], survey)):
+        service, own = _service(wanted, choice, intent, survey)
         services.append(service)
-        findings += own
-    findings += _shared_cards(services)
-    findings += checks.findings(intent, survey, services)
-    switched_off = sorted({f["id"] for f in findings if intent["checks"].get(f["id"]) == OFF})
-    findings = switched(findings, intent["checks"])
-    if refusals(findings):
+        if service["concerned"]:
+            found += own
+        else:
+            beside += own
+    found += _shared_cards(services)
+    found += checks.findings(intent, survey, services)
+    switched_off = sorted({f["id"] for f in [*found, *beside] if intent["checks"].get(f["id"]) == OFF})
+    found = switched(found, intent["checks"]) + noted(switched(beside, intent["checks"]))
+    if refusals(found):
         for service in services:
-            service["action"] = REFUSED if service["action"] != KEEP else KEEP
+            actions.refuse(service)
     return {
         "host": survey["host"]["name"],
         "services": services,
-        "runtimes": _unique([s["runtime"] for s in services if s["runtime"]["path"]], "path"),
-        "findings": ordered(findings),
+        "runtimes": _unique([s["runtime"] for s in services if s["runtime"]["path"] and s["concerned"]], "path"),
+        "findings": ordered(found),
         "switched_off": switched_off,
         "baseline": baseline.recorded(survey),
         "cards": _card_rows(survey),
         "python": survey["python"]["path"],
         "digest": survey["digest"],
-        "changes": [s["name"] for s in services if s["action"] in (START, RESTART)],
+        "changes": [s["name"] for s in services if s["action"] in (actions.START, actions.RESTART)],
     }
 
 
@@ -69,7 +85,9 @@ def _unique(items: Sequence[Dict[str, Any]], key: str) -> List[Dict[str, Any]]:
     return list({item[key]: item for item in items}.values())
 
 
-def _service(wanted: Mapping[str, Any], intent: Mapping[str, Any], survey: Mapping[str, Any]) -> Tuple[Dict[str, Any], Findings]:
+def _service(
+    wanted: Mapping[str, Any], choice: choices.Choice, intent: Mapping[str, Any], survey: Mapping[str, Any]
+) -> Tuple[Dict[str, Any], Findings]:
     where = f"modelyard_services[{wanted['name']}]"
     backend = tables.backend(wanted["backend"])
     findings: Findings = []
@@ -80,50 +98,67 @@ def _service(wanted: Mapping[str, Any], intent: Mapping[str, Any], survey: Mappi
     findings += engine
     listing = survey["models"].get(wanted["model"]["path"])
     findings += _model(wanted, listing, survey)
-    cards, own = _cards(wanted, survey, where)
-    findings += own
+    findings += choices.findings(choice, survey, where)
+    findings += advice.findings(wanted, listing, where)
     fingerprint = model.fingerprint(listing)
+    cards = survey["cards"].get(wanted["backend"], []) if not backend.get("cores_as_cards") else []
     instances = []
     for index, port in enumerate(instance_ports(wanted)):
+        if index in choice.left_out:
+            continue
         words = [] if refusals(engine) else [f"{chosen['path']}/bin/vllm", *launch.arguments(wanted, port, table)]
-        ranks = cards[index] if cards else []
-        environment = launch.environment(wanted, ranks, backend, intent["home"])
+        ranks = choice.ranks.get(index, [])
+        devices = slots.devices(ranks, cards)
+        visible = launch.visible(ranks, devices, backend, table)
+        environment = launch.environment(wanted, ranks, backend, intent["home"], index, visible)
         instances.append(
             {
                 "name": f"{wanted['name']}/{index}",
                 "index": index,
                 "port": port,
+                "session": session(wanted, index),
                 "cards": ranks,
+                "devices": devices,
                 "argv": words,
                 "environment": environment,
                 "digest": launch.digest(words, environment, fingerprint, wanted["key_hash"]),
             }
         )
     seen = survey["services"].get(wanted["name"])
-    action, differences, own = _action(wanted, instances, fingerprint, seen, intent, where)
-    findings += own
+    decided = actions.decide(wanted, instances, choice, seen, intent, fingerprint)
+    findings += decided.findings
+    action = actions.of_service(decided.instances)
+    memory = _memory(wanted, backend, listing)
     service = {
         "name": wanted["name"],
         "backend": wanted["backend"],
         "supervisor": wanted["supervisor"],
+        "session": wanted["name"],
         "topology": dict(wanted["topology"]),
         "listen": dict(wanted["listen"]),
         "model": {**wanted["model"], "fingerprint": fingerprint},
         "engine": dict(wanted["engine"]),
+        "start": dict(wanted["start"]),
+        "logs": dict(wanted["logs"]),
+        "stop": dict(wanted["stop"]),
         "ready_timeout_s": int(wanted["ready_timeout_s"]),
         "shutdown_timeout_s": launch.shutdown_timeout(wanted, table),
         "acceptance": dict(wanted["acceptance"]),
         "secured": bool(wanted["key_hash"]),
         "runtime": chosen,
-        "instances": instances,
+        "instances": decided.instances,
+        "left_out": [{"index": index, "why": why} for index, why in sorted(choice.left_out.items())],
         "action": action,
-        "differences": differences,
-        "accepted": bool(seen and seen["accepted"]) and action == KEEP,
-        "memory_mib": _memory(wanted, backend, listing),
+        "concerned": only.concerns(intent["only"], wanted["name"]),
+        "differences": decided.differences,
+        "advice": advice.topology(wanted, listing, cards) + choices.notes(choice, backend),
+        "accepted": bool(seen and seen["accepted"]) and action == actions.KEEP,
+        "memory_mib": memory * len(instances),
+        "instance_memory_mib": memory,
         "shm_mib": int(backend["shm_mib"]),
         "visibility": str(backend.get("visibility", "")),
-        "cards": _used(wanted, cards, survey),
-        "asked_cards": list(wanted["cards"]),
+        "cards": choice.judged,
+        "asked_cards": choice.asked,
     }
     return service, findings
 
@@ -132,160 +167,46 @@ def _model(wanted: Mapping[str, Any], listing: Optional[Mapping[str, Any]], surv
     path = wanted["model"]["path"]
     where = f"{survey['host']['name']}:{path}"
     if listing and listing["problem"]:
-        return [
-            finding(
-                "PF-MODEL-UNREADABLE",
-                where,
-                f"user {survey['host']['user']} cannot read the model of {wanted['name']}: {listing['problem']}",
-                "let that user read the folder and all files in it",
-            )
-        ]
+        what = f"user {survey['host']['user']} cannot read the model of {wanted['name']}: {listing['problem']}"
+        return [finding("PF-MODEL-UNREADABLE", where, what, "let that user read the folder and all files in it")]
     if not listing or not listing["exists"]:
         if wanted["model"]["recipe"]:
             return []
-        return [
-            finding(
-                "PF-MODEL-MISSING",
-                where,
-                f"the model folder of {wanted['name']} is not there",
-                f"put {wanted['model']['id']} there, or correct model.path",
-            )
-        ]
+        do = f"put {wanted['model']['id']} there, or correct model.path"
+        return [finding("PF-MODEL-MISSING", where, f"the model folder of {wanted['name']} is not there", do)]
     missing = model.missing_files(listing)
     if missing:
-        return [
-            finding(
-                "PF-MODEL-INCOMPLETE",
-                where,
-                f"the model of {wanted['name']} lacks {', '.join(missing)}",
-                "copy just these files there; the rest can stay",
-            )
-        ]
+        what = f"the model of {wanted['name']} lacks {', '.join(missing)}"
+        return [finding("PF-MODEL-INCOMPLETE", where, what, "copy just these files there; the rest can stay")]
     longest, length = model.longest_context(listing), number(wanted["engine"].get("max_model_len"))
     stretched = "hf_overrides" in wanted["engine"]  # then config.json does not decide
     if longest and length and length > longest and not stretched:
-        return [
-            finding(
-                "PF-MODEL-CONTEXT",
-                f"modelyard_services[{wanted['name']}].engine.max_model_len",
-                f"{length} tokens are wanted, config.json of the model says {longest}",
-                f"set at most {longest}, or give the model longer positions with hf_overrides",
-            )
-        ]
+        what = f"{length} tokens are wanted, config.json of the model says {longest}"
+        do = f"set at most {longest}, or give the model longer positions with hf_overrides"
+        return [finding("PF-MODEL-CONTEXT", f"modelyard_services[{wanted['name']}].engine.max_model_len", what, do)]
     return []
 
 
-def _cards(wanted: Mapping[str, Any], survey: Mapping[str, Any], where: str) -> Tuple[List[List[List[int]]], Findings]:
-    """Cards by instance and rank."""
-    present = [c["index"] for c in survey["cards"].get(wanted["backend"], []) if c["index"] is not None]
-    seen = survey["accelerators"].get(wanted["backend"])
-    if not present and seen is None and not tables.backend(wanted["backend"]).get("cores_as_cards"):
-        return [], []  # PL-BACKEND says it
-    if not present and seen is not None and seen["tool"]["state"] != "ok":
-        what = f"which cards {survey['host']['name']} has is not known: {tables.backend(wanted['backend'])['tool']} does not tell"
-        return [], [finding("PL-CARDS", f"{where}.cards", what, "see the finding about that tool")]
-    tp, replicas = wanted["topology"]["tensor_parallel_size"], wanted["topology"]["replicas"]
-    cards = present if wanted["cards"] == ["all"] else [int(c) for c in wanted["cards"]]
-    absent = sorted(set(cards) - set(present))
-    needed = tp * replicas
-    backend = tables.backend(wanted["backend"])
-    kind = backend["card_kind"]
-    if absent:
-        return [], [
-            finding(
-                "PL-CARDS",
-                f"{where}.cards",
-                f"{kind} {', '.join(map(str, absent))} wanted; {survey['host']['name']} has {_list(present)}",
-                "name cards that are there, or all",
-            )
-        ]
-    if tp < 1 or replicas < 1 or len(cards) < needed:
-        return [], [
-            finding(
-                "PL-CARDS",
-                f"{where}.topology",
-                f"{replicas} x tensor_parallel_size {tp} needs {needed} {kind}(s), {len(cards)} given ({_list(cards)})",
-                f"lower tensor_parallel_size or replicas to fit {len(cards)}, or give more under cards",
-            )
-        ]
-    # A rank on CPU works on a share of the cores; on accelerators it is one card, and cards that are not needed stay free.
-    ranks = launch.spread(cards, needed) if backend.get("cores_as_cards") else [[card] for card in cards[:needed]]
-    return [ranks[i * tp : (i + 1) * tp] for i in range(replicas)], []
-
-
-def _used(wanted: Mapping[str, Any], cards: Sequence[Sequence[Sequence[int]]], survey: Mapping[str, Any]) -> List[int]:
-    """Indexes that the service uses, or, where that could not be planned, those it asks for that are there."""
-    if cards:
-        return sorted({card for instance in cards for rank in instance for card in rank})
-    present = {c["index"] for c in survey["cards"].get(wanted["backend"], [])} - {None}
-    return sorted(i for i in present if wanted["cards"] == ["all"] or str(i) in wanted["cards"])
-
-
-def _list(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers)) if numbers else "none"
-
-
-def _shared_cards(services: List[Dict[str, Any]]) -> Findings:
+def _shared_cards(services: Sequence[Mapping[str, Any]]) -> Findings:
     users: Dict[Tuple[str, int], List[str]] = {}
     for service in services:
-        for card in sorted({c for i in service["instances"] for rank in i["cards"] for c in rank}):
+        staying = [i for i in service["instances"] if i["action"] != actions.STOP]
+        for card in sorted({c for i in staying for rank in i["cards"] for c in rank}):
             users.setdefault((service["backend"], card), []).append(service["name"])
     shared = {card: names for (_, card), names in users.items() if len(names) > 1}
     if not shared:
         return []
     text = "; ".join(f"{card}: {', '.join(names)}" for card, names in shared.items())
-    return [
-        finding(
-            "PL-CARDS-SHARED",
-            "modelyard_services",
-            f"cards used by several services ({text})",
-            "give each its own cards",
-        )
-    ]
-
-
-def _action(
-    wanted: Mapping[str, Any],
-    instances: List[Dict[str, Any]],
-    fingerprint: str,
-    seen: Optional[Mapping[str, Any]],
-    intent: Mapping[str, Any],
-    where: str,
-) -> Tuple[str, List[str], Findings]:
-    running = {i["index"]: i for i in (seen["instances"] if seen else []) if i["alive"]}
-    if not running:
-        return START, [], []
-    wanted_indexes = {i["index"] for i in instances}
-    lines = []
-    for instance in instances:
-        now = running.get(instance["index"])
-        if now is None:
-            lines.append(f"instance {instance['index']}: not running -> running")
-        elif now["digest"] != instance["digest"] and instance["argv"]:
-            after = {"argv": instance["argv"], "environment": instance["environment"], "model": fingerprint}
-            shown = launch.differences(now["launch"], after) or ["API key or form of the plan: another one"]
-            lines += [f"instance {instance['index']} {line}" for line in shown]
-    lines += [f"instance {i}: running -> gone" for i in sorted(set(running) - wanted_indexes)]
-    if not lines:
-        return KEEP, [], []
-    if intent["restart"]:
-        return RESTART, lines, []
-    what = f"{wanted['name']} runs with other parameters ({'; '.join(lines)})"
-    do = "nothing was restarted: run again with -e modelyard_restart=true when its users can do without it, or undo the change"
-    return REFUSED, lines, [finding("PF-RESTART-NEEDED", where, what, do)]
-
-
-def _ranks(wanted: Mapping[str, Any]) -> int:
-    return int(wanted["topology"]["replicas"] * wanted["topology"]["tensor_parallel_size"])
+    what = f"cards used by several services ({text})"
+    return [finding("PL-CARDS-SHARED", "modelyard_services", what, "give each its own cards")]
 
 
 def _memory(wanted: Mapping[str, Any], backend: Mapping[str, Any], listing: Optional[Mapping[str, Any]]) -> int:
-    """Main memory that the service needs, in MiB: servers, workers, weights and KV cache of every instance."""
-    figures = backend["memory_mib"]
+    """Main memory that one instance needs, in MiB: its server and workers, and on CPUs weights and KV cache."""
+    figures, tp = backend["memory_mib"], int(wanted["topology"]["tensor_parallel_size"])
     if not backend.get("cores_as_cards"):  # weights and KV cache lie on the cards
-        return int(wanted["topology"]["replicas"] * figures["server"] + _ranks(wanted) * figures["worker"])
-    tp, replicas = wanted["topology"]["tensor_parallel_size"], wanted["topology"]["replicas"]
+        return int(figures["server"] + tp * figures["worker"])
     kv = number(wanted["engine"].get("kv_cache_memory_bytes"))
     kv_mib = kv / 2**20 if kv else backend["kv_cache_default_mib"]
     weights = model.weights_mib(listing) if listing and listing["exists"] else 0.0
-    return int(replicas * (figures["server"] + tp * (figures["worker"] + kv_mib) + weights))
+    return int(figures["server"] + tp * (figures["worker"] + kv_mib) + weights)

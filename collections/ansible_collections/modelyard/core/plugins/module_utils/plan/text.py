@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 import shlex
+import textwrap
 from typing import Any, Dict, List, Mapping, Sequence
 
+from ansible_collections.modelyard.core.plugins.module_utils.plan.actions import SERVED
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import ORDER, REFUSE, count, grouped, ordered, refusals
 from ansible_collections.modelyard.core.plugins.module_utils.survey.http import reachable
+
+#: Columns that a terminal has as a rule; lines of advice are broken there.
+WIDTH = 100
+#: So many instances are shown one by one.
+FEW = 2
 
 
 def table(rows: Sequence[Sequence[Any]], indent: str = "  ") -> List[str]:
@@ -40,19 +47,7 @@ def plan(plan: Mapping[str, Any]) -> str:
     lines = [f"Plan for {plan['host']}"]
     rows: List[Sequence[Any]] = [("service", "action", "instance", "cards", "port", "engine", "memory")]
     for service in plan["services"]:
-        for instance in service["instances"]:
-            ranks = " | ".join(",".join(map(str, rank)) for rank in instance["cards"])
-            rows.append(
-                (
-                    service["name"],
-                    service["action"],
-                    instance["index"],
-                    ranks or "-",
-                    instance["port"],
-                    f"vLLM {service['runtime']['vllm_release']}, TP={service['topology']['tensor_parallel_size']}",
-                    f"~{service['memory_mib'] // len(service['instances'])} MiB",
-                )
-            )
+        rows += _instances(service)
     lines += table(rows) if len(rows) > 1 else ["  no services: modelyard_services is empty for this host"]
     for runtime in plan["runtimes"]:
         lines.append(f"  runtime {runtime['path']} ({'there' if runtime['present'] else 'to be made'})")
@@ -60,7 +55,41 @@ def plan(plan: Mapping[str, Any]) -> str:
     for service in plan["services"]:
         lines.append(f"  model   {service['model']['path']} ({_presence(service['model'])})")
         lines += [f"  change  {service['name']}: {line}" for line in service["differences"]]
+    for service in plan["services"]:
+        for line in service["advice"]:
+            words = f"  advice  {service['name']}: {line}"
+            lines += textwrap.wrap(words, WIDTH, subsequent_indent=" " * 10, break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines)
+
+
+def _instances(service: Mapping[str, Any]) -> List[Sequence[Any]]:
+    """A row for each instance, also for those that the plan goes on without."""
+    engine = f"vLLM {service['runtime']['vllm_release']}, TP={service['topology']['tensor_parallel_size']}"
+    memory = f"~{service['instance_memory_mib']} MiB"
+    rows = {
+        i["index"]: (service["name"], i["action"], i["index"], ranks(i["cards"]) or "-", i["port"], engine, memory)
+        for i in service["instances"]
+    }
+    for left in service["left_out"]:
+        index = left["index"]
+        rows[index] = (service["name"], "left out", index, "-", service["listen"]["base_port"] + index, engine, "-")
+    return [rows[index] for index in sorted(rows)]
+
+
+def ranks(cards: Sequence[Sequence[int]]) -> str:
+    """The cards of an instance by rank: `0 | 1`, of cores `0-15 | 16-31`."""
+    return " | ".join(numbers(rank) for rank in cards)
+
+
+def numbers(found: Sequence[int]) -> str:
+    """`0,1,4-7`: three and more that follow each other are shortened."""
+    runs: List[List[int]] = []
+    for number in found:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)
 
 
 def cards(found: Sequence[Mapping[str, Any]]) -> List[str]:
@@ -119,19 +148,26 @@ def _presence(model: Mapping[str, Any]) -> str:
 
 
 def acceptance(steps: Sequence[Mapping[str, Any]]) -> List[str]:
-    """The acceptance ladder as a table."""
+    """The acceptance ladder as a table. What many instances have passed is one row, with the longest time and what it showed."""
     rows: List[Sequence[Any]] = [("step", "instance", "verdict", "seconds", "what was seen")]
+    passed: Dict[str, List[Mapping[str, Any]]] = {}
     for step in steps:
-        rows.append(
-            (
-                step["id"],
-                step["instance"],
-                "pass" if step["passed"] else "FAIL",
-                f"{step['seconds']:.2f}",
-                step["detail"],
-            )
-        )
+        if step["passed"]:
+            passed.setdefault(step["id"], []).append(step)
+    for step in steps:
+        same = passed.get(step["id"], []) if step["passed"] else []
+        if len(same) <= FEW:
+            rows.append((step["id"], step["instance"], "pass" if step["passed"] else "FAIL", _seconds(step), step["detail"]))
+        elif step is same[0]:
+            longest = max(same, key=lambda one: float(one["seconds"]))
+            seen = "" if len({one["detail"] for one in same}) == 1 else f" (instance {longest['instance']})"
+            indexes = numbers([one["instance"] for one in same])
+            rows.append((step["id"], indexes, "pass", _seconds(longest), f"{longest['detail']}{seen}"))
     return table(rows)
+
+
+def _seconds(step: Mapping[str, Any]) -> str:
+    return f"{step['seconds']:.2f}"
 
 
 def summary(
@@ -140,9 +176,19 @@ def summary(
     """What runs where, the acceptance, a line to try it, how to stop it, where the logs are."""
     lines: List[str] = []
     for service in plan["services"]:
+        served = [i for i in service["instances"] if i["action"] in SERVED]
+        if not served:
+            continue
         base = f"{home}/services/{service['name']}"
-        urls = [_url(service["listen"]["host"], i["port"]) for i in service["instances"]]
-        lines += [f"{service['name']} serves {service['model']['id']} on {plan['host']}: {', '.join(urls)}"]
+        urls = [_url(service["listen"]["host"], i["port"]) for i in served]
+        serves = f"{service['name']} serves {service['model']['id']} on {plan['host']}"
+        if len(served) <= FEW:
+            lines += [f"{serves}: {', '.join(urls)}"]
+        else:
+            rows = [(i["index"], url, ranks(i["cards"]), i["session"]) for i, url in zip(served, urls)]
+            lines += [f"{serves} with {len(served)} instances", *table([("instance", "address", "cards", "name"), *rows])]
+        if service["left_out"]:
+            lines += [f"  left out: instance {', '.join(str(left['index']) for left in service['left_out'])}"]
         if results.get(service["name"]):
             lines += ["Acceptance", *acceptance(results[service["name"]])]
         else:
@@ -155,8 +201,17 @@ def summary(
             "Try it",
             f"  curl -s {urls[0]}/v1/chat/completions{key} -H 'Content-Type: application/json' -d {body}",
             f"Logs, on {plan['host']}",
-            *[f"  {base}/instance-{i['index']}/logs/current.log" for i in service["instances"]],
+            *_logs(base, [i["index"] for i in served]),
             "Stop it",
             f"  {command} playbooks/teardown.yml -e teardown_service={service['name']}",
         ]
     return "\n".join(lines)
+
+
+def _logs(base: str, indexes: Sequence[int]) -> List[str]:
+    """Places of the logs; of many instances as the shell writes them."""
+    if len(indexes) <= FEW:
+        return [f"  {base}/instance-{index}/logs/current.log" for index in indexes]
+    whole = list(indexes) == list(range(indexes[0], indexes[-1] + 1))
+    braces = f"{indexes[0]}..{indexes[-1]}" if whole else ",".join(map(str, indexes))
+    return [f"  {base}/instance-{{{braces}}}/logs/current.log"]

@@ -17,14 +17,18 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan.checks import 
 
 
 def findings(intent: Mapping[str, Any], survey: Mapping[str, Any], services: Sequence[Mapping[str, Any]]) -> List[Dict[str, str]]:
-    """Every finding about the host. `services`: as planned, with their cards and actions."""
+    """Every finding about the host. `services`: as planned, with their cards and actions.
+
+    What this run is not about (`concerned`) only counts where somebody else's things must be told from ours.
+    """
+    concerned = [service for service in services if service["concerned"]]
     return [
         *host.findings(intent, survey),
-        *drivers.findings(survey, services),
-        *cards.findings(intent, survey, services),
+        *drivers.findings(survey, concerned),
+        *cards.findings(intent, survey, concerned),
         *users.findings(survey, services),
-        *processes.findings(survey, services),
-        *admin.findings(survey, services),
+        *processes.findings(survey, concerned),
+        *admin.findings(survey, concerned),
         *taken.findings(intent, survey, services),
-        *capacity.findings(survey, services),
+        *capacity.findings(survey, concerned),
     ]

@@ -65,7 +65,7 @@ def _in_the_way(name: str, known: Mapping[str, Any], services: Sequence[Mapping[
     """
     if not services:
         return True
-    fresh = lookup.by_card(services, kept=False)
+    fresh = lookup.by_card(services, fresh=True)
     cards = _cards(known)
     if not cards:
         return any(service["name"] == name and service["action"] != lookup.KEPT for service in services)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
+from ansible_collections.modelyard.core.plugins.module_utils.plan.checks import lookup
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
 
 DISK_SPARE_MIB = 1024
@@ -13,26 +14,23 @@ STALE_MIB = 64
 
 
 def findings(survey: Mapping[str, Any], services: Sequence[Mapping[str, Any]]) -> List[Dict[str, str]]:
-    """Services that run already are not counted again."""
-    fresh = [s for s in services if s["action"] in ("start", "refused") and not _any_alive(s, survey)]
+    """Instances that run already are not counted again."""
+    fresh = [(s, len(lookup.starting(s, survey))) for s in services]
+    fresh = [(service, count) for service, count in fresh if count]
     return [*_memory(fresh, survey), *_disk(services, survey), *_shm(fresh, survey)]
 
 
-def _any_alive(service: Mapping[str, Any], survey: Mapping[str, Any]) -> bool:
-    seen = survey["services"].get(service["name"])
-    return bool(seen) and any(i["alive"] for i in seen["instances"])
-
-
-def _memory(fresh: Sequence[Mapping[str, Any]], survey: Mapping[str, Any]) -> List[Dict[str, str]]:
+def _memory(fresh: Sequence[Tuple[Mapping[str, Any], int]], survey: Mapping[str, Any]) -> List[Dict[str, str]]:
+    """`fresh`: services with the number of instances that are to be started and do not run."""
     host = survey["host"]
-    need = sum(s["memory_mib"] for s in fresh)
+    need = sum(service["instance_memory_mib"] * count for service, count in fresh)
     limit = survey["limits"]["cgroup_memory_max_mib"]
     free = host["memory_available_mib"] if limit is None else min(host["memory_available_mib"], limit)
     if not need or need + MEMORY_SPARE_MIB <= free:
         return []
     bound = f" (the control group allows {limit})" if limit is not None and limit < host["memory_available_mib"] else ""
     what = (
-        f"about {need} MiB of main memory are needed for {', '.join(s['name'] for s in fresh)}, "
+        f"about {need} MiB of main memory are needed for {', '.join(service['name'] for service, _ in fresh)}, "
         f"{free} MiB are free of {host['memory_total_mib']}{bound}"
     )
     return [finding("PF-MEMORY", host["name"], what, "free memory, lower kv_cache_memory_bytes, or start fewer ranks")]
@@ -48,12 +46,12 @@ def _disk(services: Sequence[Mapping[str, Any]], survey: Mapping[str, Any]) -> L
     return [finding("PF-DISK", where, what, "free space there, or set modelyard_runtimes_dir to a larger disk")]
 
 
-def _shm(fresh: Sequence[Mapping[str, Any]], survey: Mapping[str, Any]) -> List[Dict[str, str]]:
+def _shm(fresh: Sequence[Tuple[Mapping[str, Any], int]], survey: Mapping[str, Any]) -> List[Dict[str, str]]:
     where = f"{survey['host']['name']}:/dev/shm"
     stale = [s for s in survey["shm"]["segments"] if s["holders"] == []]
     unknown = [s for s in survey["shm"]["segments"] if s["holders"] is None]
     amount = sum(s["mib"] for s in stale)
-    need = sum(s["shm_mib"] * len(s["instances"]) for s in fresh)
+    need = sum(service["shm_mib"] * count for service, count in fresh)
     found = []
     if need > survey["host"]["shm_free_mib"]:
         free = survey["host"]["shm_free_mib"]

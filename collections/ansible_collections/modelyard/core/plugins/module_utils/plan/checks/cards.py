@@ -13,6 +13,8 @@ HOST_EVENTS = {"oom_kill", "hung_task", "segfault"}
 #: Xids that are the fault of a program as a rule (bad instruction, page fault, reset of a channel, ended by force).
 PROGRAM_XIDS = {13, 31, 43, 45}
 LINE_SHOWN = 120
+SPLIT_UP = "it is split up (MIG is enabled), which this version does not serve on"
+PROHIBITED = "its compute mode is Prohibited: no process may compute on it"
 #: health -> (id, what it means, what to do). No reset and no reboot is ever done by the project.
 HEALTH = {
     "lost": (
@@ -56,6 +58,17 @@ def findings(intent: Mapping[str, Any], survey: Mapping[str, Any], services: Seq
     return [*found, *_gone(intent["home"], survey, services), *_log(survey, services)]
 
 
+def unusable(card: Mapping[str, Any]) -> str:
+    """Why no engine can work on a card, in words; empty when one can, as far as is known."""
+    if card["health"] in HEALTH and card["health"] != "degraded":
+        return HEALTH[card["health"]][1]
+    if card["mig"]:
+        return SPLIT_UP
+    if str(card["compute_mode"]) == "Prohibited":
+        return PROHIBITED
+    return "it has no number" if card["index"] is None else ""
+
+
 def _card(card: Mapping[str, Any], mine: bool, told: bool, survey: Mapping[str, Any]) -> List[Dict[str, str]]:
     where = lookup.place(survey, card)
     found = []
@@ -65,13 +78,11 @@ def _card(card: Mapping[str, Any], mine: bool, told: bool, survey: Mapping[str, 
         found.append(finding(id, where, what, do))
     mode = str(card["compute_mode"])
     if card["mig"]:
-        what = "it is split up (MIG is enabled), which this version does not serve on"
-        found.append(
-            finding("PF-CARD-MODE", where, what, "leave it out of cards, or have an admin disable MIG while nobody uses it")
-        )
+        do = "leave it out of cards, or have an admin disable MIG while nobody uses it"
+        found.append(finding("PF-CARD-MODE", where, SPLIT_UP, do))
     elif mode == "Prohibited":
         do = f"an admin allows computing again: nvidia-smi -i {card['bus_id'] or card['index']} -c DEFAULT"
-        found.append(finding("PF-CARD-MODE", where, "its compute mode is Prohibited: no process may compute on it", do))
+        found.append(finding("PF-CARD-MODE", where, PROHIBITED, do))
     if mine or not found:
         return found
     what = f"no service wants this card; {'; '.join(f['what'] for f in found)}"

@@ -6,19 +6,33 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan import baseline, tables
 
-#: A service with this action runs as wanted: its cards are its own already.
+#: A service or instance with this action runs as wanted: its cards are its own already.
 KEPT = "keep"
+#: Nothing is started for an instance with one of these actions.
+NOT_STARTED = (KEPT, "leave", "stop")
 
 
-def by_card(services: Sequence[Mapping[str, Any]], kept: Optional[bool] = None) -> Dict[Tuple[str, int], List[str]]:
-    """Names of the services that use a card, by (backend, index); `kept`: only those that run on, or only those that do not."""
+def by_card(services: Sequence[Mapping[str, Any]], fresh: bool = False) -> Dict[Tuple[str, int], List[str]]:
+    """Names of the services that use a card, by (backend, index). `fresh`: only where an instance is to be started on it."""
     found: Dict[Tuple[str, int], List[str]] = {}
     for service in services:
-        if kept is not None and (service["action"] == KEPT) is not kept:
-            continue
-        for index in service["cards"]:
+        for index in _fresh(service) if fresh else service["cards"]:
             found.setdefault((service["backend"], index), []).append(service["name"])
     return found
+
+
+def _fresh(service: Mapping[str, Any]) -> List[int]:
+    """Cards that something is to be started on, and those that an instance would have if it could."""
+    resting = {card for i in service["instances"] if i["action"] in NOT_STARTED for rank in i["cards"] for card in rank}
+    starting = {card for i in service["instances"] if i["action"] not in NOT_STARTED for rank in i["cards"] for card in rank}
+    return [index for index in service["cards"] if index in starting or index not in resting]
+
+
+def starting(service: Mapping[str, Any], survey: Mapping[str, Any]) -> List[Mapping[str, Any]]:
+    """Instances that are to be started, or would be, and that do not run: they need what the running ones have already."""
+    seen = survey["services"].get(service["name"])
+    alive = {i["index"] for i in (seen["instances"] if seen else []) if i["alive"]}
+    return [i for i in service["instances"] if i["action"] not in NOT_STARTED and i["index"] not in alive]
 
 
 def number(card: Mapping[str, Any], survey: Mapping[str, Any]) -> Optional[int]:

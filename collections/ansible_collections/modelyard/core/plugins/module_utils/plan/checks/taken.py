@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, Dict, List, Mapping, Sequence, Set
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan.checks import lookup
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
@@ -15,9 +15,12 @@ NAME_SAYS_SOMETHING = 4
 def findings(intent: Mapping[str, Any], survey: Mapping[str, Any], services: Sequence[Mapping[str, Any]]) -> List[Dict[str, str]]:
     """Ports, sessions and units of each service, then services that the inventory does not name."""
     found: List[Dict[str, str]] = []
+    units = {f"modelyard-{i['session']}.service" for service in services for i in service["instances"]}
     for service in services:
-        found += _ports(service, survey)
-        found += _names(service["name"], survey)
+        if service["concerned"]:
+            found += _ports(service, survey)
+            sessions = [i["session"] for i in lookup.starting(service, survey)]
+            found += _names(service["name"], sessions, units, survey)
     known = {s["name"] for s in services}
     return found + [
         finding(
@@ -33,7 +36,7 @@ def findings(intent: Mapping[str, Any], survey: Mapping[str, Any], services: Seq
 
 def _ports(service: Mapping[str, Any], survey: Mapping[str, Any]) -> List[Dict[str, str]]:
     found = []
-    for instance in service["instances"]:
+    for instance in lookup.starting(service, survey):
         busy = survey["ports"].get(str(instance["port"]))
         if not busy or busy["service"] == service["name"]:
             continue
@@ -55,21 +58,27 @@ def _ports(service: Mapping[str, Any], survey: Mapping[str, Any]) -> List[Dict[s
     return found
 
 
-def _names(name: str, survey: Mapping[str, Any]) -> List[Dict[str, str]]:
-    """A screen, tmux or unit of the very name would be taken for the service; one with a similar name is only shown."""
+def _names(name: str, sessions: Sequence[str], ours: Set[str], survey: Mapping[str, Any]) -> List[Dict[str, str]]:
+    """A screen, tmux or unit of the very name would be taken for the service; one with a similar name is only shown.
+
+    `sessions`: names of those that are to be started. `ours`: units that belong to instances of the plan.
+    """
     host = survey["host"]["name"]
+    names = {_plain(title) for title in (name, *sessions)}
     taken, similar = [], []
     for session in survey["sessions"]:
         if session["pid"] is not None and lookup.owner(session["pid"], survey):
             continue
         shown = f"{session['kind']} session {session['name']} of user {session['user']} (pid {session['pid'] or 'unknown'})"
-        if _plain(session["name"]) == _plain(name):
+        if _plain(session["name"]) in names:
             taken.append(shown)
         elif _similar(session["name"], name):
             similar.append(shown)
     for unit in survey["units"]:
         shown, title = f"{unit['scope']} unit {unit['name']} ({unit['state']})", _unescaped(unit["name"].rpartition(".")[0])
-        if _plain(title) == _plain(name):
+        if unit["name"] in ours:
+            continue
+        if _plain(title) in names:
             taken.append(shown)
         elif _similar(title, name):
             similar.append(shown)

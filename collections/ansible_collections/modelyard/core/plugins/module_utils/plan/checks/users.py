@@ -29,7 +29,7 @@ class Users(NamedTuple):
 
 def findings(survey: Mapping[str, Any], services: Sequence[Mapping[str, Any]]) -> List[Dict[str, str]]:
     """Cards that a service is to be started on are judged; of the others it is noted who uses them."""
-    fresh, uses = lookup.by_card(services, kept=False), lookup.by_card(services)
+    fresh, uses = lookup.by_card(services, fresh=True), lookup.by_card(services)
     planned = {service["name"] for service in services}
     found: List[Dict[str, str]] = []
     for backend, seen in sorted(survey["accelerators"].items()):
@@ -52,6 +52,16 @@ def findings(survey: Mapping[str, Any], services: Sequence[Mapping[str, Any]]) -
             do = "as root more is seen; inside a container the processes of other containers are not"
             found.append(finding("PF-CARD-USERS-UNKNOWN", f"{survey['host']['name']}:{backend}", what, do))
     return found
+
+
+def taken_by(card: Mapping[str, Any], backend: str, survey: Mapping[str, Any], running: Sequence[Mapping[str, Any]]) -> str:
+    """Who else uses a card, or what memory on it nobody holds, in words; empty for a card that can be given away.
+
+    `running`: {name, backend, action, cards} of each service of the plan, with the cards that it runs on.
+    """
+    users = _users(card, backend, survey, {service["name"] for service in running})
+    found = _strangers(card, users, True, [], survey) + _memory(card, backend, users, True, survey, running)
+    return next((item["what"] for item in found if item["id"] in ("PF-STRANGER", "PF-MEMORY-HELD")), "")
 
 
 def _users(card: Mapping[str, Any], backend: str, survey: Mapping[str, Any], planned: Set[str]) -> Users:
