@@ -131,6 +131,14 @@ def test_an_instance_over_several_cards_gets_close_ones(cards_here, links, topol
     assert [line for line in found["services"][0]["advice"] if words in line]
 
 
+def test_the_furthest_pair_of_an_instance_counts_first():
+    # An all-reduce waits for the slowest link: two fast ones beside it are worth nothing.
+    links = {f"{a}-{b}": "SYS" for a in range(5) for b in range(a + 1, 5)}
+    links.update({"0-1": "NV4", "0-2": "NV4", "2-3": "PHB", "2-4": "PHB", "3-4": "PHB"})
+    survey = host(count=5, accelerators={"nvidia": {"links": links}})
+    assert cards(plan(survey, gpu(topology={"replicas": 1, "tensor_parallel_size": 3}))) == {"a/0": [2, 3, 4]}
+
+
 def test_cards_of_a_list_are_not_sorted_by_their_links():
     survey = host(*NODES, accelerators={"nvidia": {"links": LINKS}})
     assert cards(plan(survey, gpu(cards=["3", "0", "1", "2"], topology=TWICE_TP2))) == {"a/0": [3, 0], "a/1": [1, 2]}
