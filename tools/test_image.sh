@@ -7,14 +7,18 @@ engine="${CONTAINER_ENGINE:-podman}"
 recipe="$(sha256sum "$(basename "$0")")"
 image="localhost/modelyard-server:${recipe:0:12}"
 # Debian 12 as servers have it: systemd, logins, a Python with venv, and the programs that people leave things running in.
-packages=(systemd systemd-sysv libpam-systemd dbus openssh-server sudo python3 python3-venv procps iproute2 screen tmux)
+# With dbus-user-session a user has a systemd of its own, which `systemctl --user` talks to.
+packages=(systemd systemd-sysv libpam-systemd dbus dbus-user-session openssh-server sudo python3 python3-venv procps iproute2
+  screen tmux)
 
 make_image() {
-  # llm has no right but those of its groups, which may open cards. The one key that may log in comes when a server starts.
+  # llm has no right but those of its groups, which may open cards, and its systemd runs from the boot on, without a login
+  # (loginctl enable-linger). The one key that may log in comes when a server starts.
   mmdebstrap --quiet --variant=minbase --include="$(IFS=, && echo "${packages[*]}")" \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
     --customize-hook='chroot "$1" groupadd --system render' \
     --customize-hook='chroot "$1" useradd --create-home --shell /bin/bash --groups video,render llm' \
+    --customize-hook='install -D /dev/null "$1/var/lib/systemd/linger/llm"' \
     --customize-hook='echo "AuthorizedKeysFile /etc/ssh/authorized_keys" > "$1/etc/ssh/sshd_config.d/keys.conf"' \
     bookworm "$folder/image.tar" &&
     "$engine" import --change 'CMD ["/sbin/init"]' "$folder/image.tar" "$image"
