@@ -20,6 +20,7 @@ import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.survey import read_hy_smi, read_nvidia_smi, read_rocm_smi
 from harness import ROOT, until
 from simulators import hy_smi, nvidia_smi, nvidia_table, rocm_smi
+from simulators.engine.settings import USUAL
 from simulators.faults import FAULTS
 from simulators.install import MACHINES, install
 
@@ -785,3 +786,8 @@ def test_every_fault_is_for_a_simulated_vendor():
     assert {letter for _, letters, _, _ in FAULTS.values() for letter in letters} == vendors
     readme = (ROOT / "tests/simulators/README.md").read_text()
     assert [name for name in FAULTS if f"`{name}`" not in readme] == []
+
+
+def test_every_setting_of_the_stand_in_is_explained():
+    readme = (ROOT / "tests/simulators/README.md").read_text()
+    assert [name for name in USUAL if f"`{name}`" not in readme] == []

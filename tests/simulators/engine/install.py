@@ -1,0 +1,75 @@
+"""Make an environment with the stand-in in it: `python3 install.py ENVIRONMENT --options FILE`, or `install(...)`."""
+
+from __future__ import annotations
+
+import argparse
+import compileall
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+RELEASE = "0.32.0"
+#: As much of each package as a preflight looks at. Only vllm does anything.
+PACKAGES = {
+    "torch/__init__.py": "",
+    "torch/lib/libtorch_stand_in.so": "mapped by every process, as the real libraries are\n",
+    "vllm/__init__.py": f"__version__ = {RELEASE!r}\n",
+    "vllm/entrypoints/__init__.py": "",
+    "vllm/entrypoints/cli/__init__.py": "",
+    "vllm/entrypoints/cli/main.py": "from vllm.stand_in.serve import main\n\n__all__ = ['main']\n",
+    "transformers/__init__.py": "class AutoTokenizer: ...\n",
+    f"vllm-{RELEASE}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: vllm\nVersion: {RELEASE}\n",
+}
+COMMAND = """\
+#!{folder}/bin/python
+import sys
+
+if __name__ == "__main__":
+    from vllm.entrypoints.cli.main import main
+
+    sys.exit(main())
+"""
+
+
+def install(folder, options, python=sys.executable, **settings) -> Path:
+    """An environment in `folder`, which is returned.
+
+    :param options: option names of `vllm serve`, as under `options` in plan/data/vllm/.
+    :param python: interpreter to make it with.
+    :param settings: what holds for all instances, see settings.py; `sysroot` names the simulated cards.
+    """
+    folder = Path(folder).absolute()
+    subprocess.run([python, "-m", "venv", "--without-pip", str(folder)], check=True)
+    site = next(folder.glob("lib/python3*/site-packages"))
+    for name, text in PACKAGES.items():
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text(text, encoding="utf-8")
+    code = site / "vllm/stand_in"
+    code.mkdir(exist_ok=True)
+    for file in HERE.glob("*.py"):
+        shutil.copy2(file, code)
+    (code / "options.json").write_text(json.dumps(options), encoding="utf-8")
+    (folder / "stand-in.json").write_text(json.dumps(settings, indent=1), encoding="utf-8")
+    command = folder / "bin/vllm"
+    command.write_text(COMMAND.format(folder=folder), encoding="utf-8")
+    command.chmod(0o755)
+    # Who runs it may not be able to write there.
+    compileall.compile_dir(str(site), quiet=1)
+    return folder
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Make an environment with a stand-in for vLLM.")
+    parser.add_argument("environment")
+    parser.add_argument("--options", required=True, help="JSON: option names of vllm serve by kind")
+    parser.add_argument("--sysroot", default="", help="folder of the simulated cards; empty: an engine on CPU")
+    asked = parser.parse_args()
+    install(asked.environment, json.loads(Path(asked.options).read_text(encoding="utf-8")), sysroot=asked.sysroot)
+
+
+if __name__ == "__main__":
+    main()
