@@ -22,8 +22,9 @@ demo-stop: $(VENV)/control ## Stop the demo, whichever topology runs
 test: check-test ## Run all tests: lint, types, unit, integration, end to end with the real engine
 	@PYTHON=$(PYTHON) tools/test.sh
 
-bench: $(VENV)/test ## Compare a preflight with Ansible's setup, a deploy with a plain `vllm serve`; time an unchanged deploy
+bench: $(VENV)/test ## Compare a preflight with Ansible's setup, eight instances with one, a deploy with a plain `vllm serve`
 	@PYTHONPATH=tests:tools $(VENV)/bin/python tools/bench_hosts.py
+	@PYTHONPATH=tests $(VENV)/bin/python tools/bench_instances.py
 	@PYTHONPATH=tests $(VENV)/bin/python tools/bench.py
 
 lint: $(VENV)/test ## Only the linters and the type check

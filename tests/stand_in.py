@@ -38,9 +38,7 @@ class Machine:
         self.sim = install_cards(folder / "sim", cards) if cards else None
         sysroot = str(self.sim.root) if self.sim else ""
         self.environment = engine.install(folder / "environment", options(), sysroot=sysroot, load_s=0.2, dead_s=0.5)
-        self.model = folder / "model"
-        self.model.mkdir()
-        (self.model / "config.json").write_text(json.dumps({"max_position_embeddings": 40960}), encoding="utf-8")
+        self.model = engine.make_model(folder / "model")
 
     @contextlib.contextmanager
     def engine(self, *words: str, settings: Any = None, env: Any = None, port: int = 0) -> Iterator[Engine]:

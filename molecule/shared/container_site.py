@@ -131,6 +131,34 @@ class ContainerSite(Site):
         done = self.run(["cat", str(self.home / "services" / service / f"instance-{index}" / "run" / "state.json")])
         return json.loads(done.stdout) if done.returncode == 0 else None
 
+    def steps(self, service: str) -> list[tuple[str, int, bool]]:
+        """(step, instance, passed) of the newest acceptance, in order."""
+        accepted = json.loads(self.must(["cat", str(self.home / "services" / service / "accepted.json")]))
+        steps = json.loads(self.must(["cat", accepted["result"]]))["steps"]
+        return [(step["id"], step["instance"], step["passed"]) for step in steps]
+
+    def leaders(self, service: str, count: int) -> list[dict[str, int]]:
+        """Pid and start time of each instance's API server, as the keepers have written them down."""
+        states = [self.state(service, index) for index in range(count)]
+        return [state["leader"] for state in states if state]
+
+    def comms(self, service: str, index: int = 0) -> list[str]:
+        """Names of the living processes in the session of an instance's keeper, as ps has them."""
+        state = self.state(service, index)
+        assert state is not None
+        shown = self.run(["ps", "-o", "stat=,comm=", "--sid", str(state["keeper"]["pid"])], user="root").stdout.splitlines()
+        return sorted(line.split(None, 1)[1] for line in shown if not line.startswith("Z"))
+
+    def put_back(self) -> None:
+        """All services down, no home, all cards well, and what the scenario's inventory says."""
+        self.services, self.variables = [], {}
+        runs = f"""grep -qs '"ended": null' {self.home}/services/*/instance-*/run/state.json || pgrep VLLM"""
+        if self.run(["bash", "-c", runs], user="root").returncode == 0:
+            run = self.play("teardown")
+            assert run.rc == 0, run.output[-3000:]
+        self.must(["rm", "-rf", str(self.home)])
+        self.sim("reset")
+
     @contextmanager
     def process(self, argv: Sequence[str], user: str = "", holds: Sequence[str] = ()) -> Iterator[int]:
         """A process in a session of its own, with the files in `holds` open. Its pid inside; it is ended afterwards."""

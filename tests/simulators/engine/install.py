@@ -61,6 +61,17 @@ def install(folder, options, python=sys.executable, **settings) -> Path:
     return folder
 
 
+def make_model(folder) -> Path:
+    """A model folder with all files that an offline start wants, small; it is returned."""
+    folder = Path(folder)
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({"max_position_embeddings": 40960}), encoding="utf-8")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).write_text("{}", encoding="utf-8")
+    (folder / "model.safetensors").write_bytes(bytes(1024))
+    return folder
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description="Make an environment with a stand-in for vLLM.")
