@@ -7,6 +7,7 @@ import ctypes
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 import urllib.error
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from harness import ROOT, free_port, session_of, until
+from harness import ROOT, session_of, until
 from simulators.engine import install as engine
 from simulators.install import install as install_cards
 
@@ -43,7 +44,7 @@ class Machine:
     @contextlib.contextmanager
     def engine(self, *words: str, settings: Any = None, env: Any = None, port: int = 0) -> Iterator[Engine]:
         """`vllm serve` in a session of its own; whatever it leaves behind is ended."""
-        port = port or free_port()
+        port = port or any_port()
         arguments = ["serve", str(self.model), "--host", "127.0.0.1", "--port", str(port), *words]
         values = {"SPT_NOENV": "1", "PATH": "/usr/bin:/bin", "STAND_IN": json.dumps(settings or {}), **(env or {})}
         # Orphans come to this process, as they come to a keeper: process 1 of some machines does not ask for their status.
@@ -62,6 +63,13 @@ class Machine:
                         os.kill(pid, signal.SIGKILL)
             process.wait()
             engine.gone()
+
+
+def any_port() -> int:
+    """A port that nobody listens on; the kernel chooses, so that tests that run at the same time get others."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 class Engine:

@@ -66,7 +66,7 @@ for scenario in "${scenarios[@]}"; do
   if [ "$step" != test ]; then
     play "$scenario" || failed+=("$scenario")
   elif NO_COLOR=1 play "$scenario" >"$log" 2>&1; then
-    echo "   $scenario: $(grep -o '[0-9]* passed in [0-9.]*s' "$log" | tail -n 1), all of it in ${log#"$PWD/"}"
+    echo "   $scenario: $(grep -o '[0-9]* passed.* in [0-9.]*s' "$log" | tail -n 1), all of it in ${log#"$PWD/"}"
   else
     failed+=("$scenario")
     # That no scenario is called default is told as if it were a failure.
