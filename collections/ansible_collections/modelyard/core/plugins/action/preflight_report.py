@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import datetime
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.modelyard.core.plugins.module_utils.plan import text
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import REFUSE, finding
+from ansible_collections.modelyard.core.plugins.plugin_utils import report
 from ansible_collections.modelyard.core.plugins.plugin_utils.plain import plain
 
 display = Display()
@@ -31,20 +28,16 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Collect what each host has registered, print it, write it down."""
         result: dict[str, Any] = super().run(tmp, task_vars)
-        variables = task_vars or {}
-        names = [str(name) for name in variables["ansible_play_hosts_all"]]
-        # Raw: what was registered holds no templates, and looking for some in a hundred hosts takes a while.
-        registered = getattr(variables["hostvars"], "raw_get", variables["hostvars"].__getitem__)
-        hosts = {name: registered(name) for name in names}
+        hosts = report.registered(task_vars or {})
         seen = {name: _of(name, host) for name, host in hosts.items()}
         display.display("\n" + text.report(seen))
         findings = [{"host": name, **item} for name, host in seen.items() for item in host["findings"]]
         refused = list(dict.fromkeys(item["host"] for item in findings if item["severity"] == REFUSE))
         path = str(self._task.args.get("json") or "")
         if path:
-            _write(Path(path).expanduser(), {name: {**host, **_more(hosts[name])} for name, host in seen.items()})
+            report.write(Path(path).expanduser(), {name: {**host, **_more(hosts[name])} for name, host in seen.items()})
             display.display(f"  Written: {path}")
-        result.update(changed=False, findings=findings, refused=refused, hosts=names)
+        result.update(changed=False, findings=findings, refused=refused, hosts=list(hosts))
         return result
 
 
@@ -82,19 +75,3 @@ def _more(host: Mapping[str, Any]) -> dict[str, Any]:
     """Plan and survey of a host, the survey with the raw outputs of its tools; None where it did not come to that."""
     seen = plain(dict(host["plan_result"])) if "plan_result" in host else {}
     return {"plan": _plan(host), "survey": json.loads(seen["survey_json"]) if "survey_json" in seen else None}
-
-
-def _write(path: Path, hosts: dict[str, Any]) -> None:
-    """Whole or not at all; for the owner alone, because surveys name users and commands."""
-    document = {"schema": 1, "at": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "hosts": hosts}
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh.touch(mode=0o600)
-        fresh.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        fresh.replace(path)
-    except OSError as exc:
-        raise AnsibleActionFail(f"the report could not be written to {path}: {exc}") from exc
-    finally:
-        with contextlib.suppress(OSError):
-            fresh.unlink()

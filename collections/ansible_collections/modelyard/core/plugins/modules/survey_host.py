@@ -18,6 +18,10 @@ options:
   ports: {description: Ports that are wanted., type: list, elements: int, default: []}
   python: {description: Interpreter for new runtimes; empty for the module's own., type: str, default: ""}
   backends: {description: What to know about each kind of card; see plan/data/backends.yml., type: dict, default: {}}
+  deployed:
+    description: Look also at what deploys have left in the home (manifests, rendered files, versions of what is installed).
+    type: bool
+    default: false
   sysroot: {description: The kernel's files about cards are read below it. For tests., type: str, default: /}
 author: [Modelyard]
 """
@@ -56,6 +60,7 @@ def main() -> None:
             "ports": {"type": "list", "elements": "int", "default": []},
             "python": {"type": "str", "default": ""},
             "backends": {"type": "dict", "default": {}},
+            "deployed": {"type": "bool", "default": False},
             "sysroot": {"type": "str", "default": "/"},
         },
         supports_check_mode=True,
@@ -73,6 +78,7 @@ def main() -> None:
         runtimes_dir=args["runtimes_dir"],
         backends=args["backends"],
         sysroot=args["sysroot"],
+        deployed=args["deployed"],
     )
     # Without the arguments: the table of the backends would come back from every host.
     module.exit_json(changed=False, survey=host.look(request), invocation={})

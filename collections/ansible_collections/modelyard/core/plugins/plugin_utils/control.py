@@ -6,8 +6,10 @@ import getpass
 import os
 import socket
 import time
+from pathlib import Path
 from typing import Any
 
+from ansible import context
 from ansible_collections.modelyard.core.plugins.module_utils.process import proc
 
 
@@ -34,6 +36,13 @@ def holder(what: str) -> dict[str, Any]:
         "by": f"{getpass.getuser()} on {socket.gethostname()}, ansible-playbook pid {os.getppid()}",
         "since": time.strftime("%Y-%m-%d %H:%M:%S %Z"),
     }
+
+
+def deployer() -> dict[str, str]:
+    """Who runs this playbook, and where: for what is written down about a deploy."""
+    named = context.CLIARGS.get("args") or ()
+    playbook = Path(str(named[0])).name if named else ""
+    return {"by": getpass.getuser(), "from": socket.gethostname(), "playbook": playbook}
 
 
 def has_died(lock: dict[str, Any] | None) -> bool:

@@ -1,7 +1,8 @@
 """One look at a host, put together from the other files of this folder. Reads only; standard library only.
 
 The keys of the result are described where they are made: cards.py, processes.py, shared_memory.py, sessions.py, services.py,
-runtimes.py, models.py, shell_environment.py, limits.py, machine.py, disks.py, kernel_log.py.
+runtimes.py, models.py, shell_environment.py, limits.py, machine.py, disks.py, kernel_log.py, and where it was asked for
+deployed.py.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Set
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
 from ansible_collections.modelyard.core.plugins.module_utils.survey import (
     cards,
+    deployed,
     device_files,
     disks,
     kernel_log,
@@ -50,6 +52,7 @@ class Request(NamedTuple):
     runtimes_dir: str = ""
     backends: Mapping[str, Mapping[str, Any]] = {}
     sysroot: str = "/"
+    deployed: bool = False  # also what deploys have left in the home: hashes of files, versions of what is installed
 
 
 def about(shm: Mapping[str, Any]) -> Dict[str, Any]:
@@ -143,7 +146,7 @@ def look(request: Request) -> Dict[str, Any]:
         "stuck": hung,
         "shm": shm,
         "sessions": seats,
-        "units": _units(request.services),
+        "units": _units(names if request.deployed else request.services),
         "listeners": listening,
         "environment": {key: shell[key] for key in ("proxies", "visibility")},
         "limits": limits.look(),
@@ -166,6 +169,7 @@ def look(request: Request) -> Dict[str, Any]:
         "services": ours,
         "ports": ports,
         "digest": services.state_digest(request.home),
+        **({"deployed": deployed.look(request.home)} if request.deployed else {}),
     }
 
 
