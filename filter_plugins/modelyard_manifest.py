@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan import manifest
-from ansible_collections.modelyard.core.plugins.plugin_utils import project
+from ansible_collections.modelyard.core.plugins.plugin_utils import version
 from ansible_collections.modelyard.core.plugins.plugin_utils.plain import plain
 
 DOCUMENTATION = r"""
@@ -26,7 +26,7 @@ RETURN = "_value: {description: The manifest without what the host adds., type: 
 def modelyard_manifest(service: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
     """Plain data in, plain data out."""
     known = {"baseline": plain(plan["baseline"])}
-    return manifest.manifest(plain(service), known, json.loads(plan["survey_json"]), project.version())
+    return manifest.manifest(plain(service), known, json.loads(plan["survey_json"]), version.project())
 
 
 class FilterModule:

@@ -6,6 +6,8 @@ import yaml
 from unit import worlds
 
 PLAYBOOKS = sorted((worlds.ROOT / "playbooks").glob("*.yml"))
+#: What several playbooks share.
+SHARED = sorted((worlds.ROOT / "playbooks").glob("tasks/*.yml"))
 KEYWORDS = {
     *(
         "name",
@@ -41,6 +43,8 @@ def all_tasks():
     for file in sorted(worlds.ROOT.glob("roles/*/*/*.yml")):
         if file.parent.name in ("tasks", "handlers"):
             yield from walk(load(file), str(file.relative_to(worlds.ROOT)))
+    for file in SHARED:
+        yield from walk(load(file), str(file.relative_to(worlds.ROOT)))
     for file in PLAYBOOKS:
         for play in load(file):
             for part in ("pre_tasks", "tasks", "post_tasks", "handlers"):

@@ -35,6 +35,11 @@ def call(name, value, *args, **words):
 TWO = worlds.service(name="two", topology={"replicas": 2, "tensor_parallel_size": 1}, listen={"base_port": 9000})
 
 
+def registered(plan, survey):
+    """What the action `plan` registers."""
+    return {**plan, "survey_json": json.dumps(survey)}
+
+
 def test_the_manifest_of_an_unchanged_deploy_is_the_same():
     service = worlds.service(runtime_path="", key_hash="0f1e")
     first = planner.plan(worlds.intent(service), worlds.survey())
@@ -42,17 +47,16 @@ def test_the_manifest_of_an_unchanged_deploy_is_the_same():
     later = worlds.survey(runtimes=runtime, services=worlds.running(first), host={"memory_available_mib": 20000})
     second = planner.plan(worlds.intent(service, run="another run"), later)
     assert (first["services"][0]["action"], second["services"][0]["action"]) == ("start", "keep")
-    manifests = [call("modelyard_manifest", plan["services"][0]) for plan in (first, second)]
+    pairs = ((first, worlds.survey()), (second, later))
+    manifests = [call("modelyard_manifest", plan["services"][0], registered(plan, seen)) for plan, seen in pairs]
     assert manifests[0] == manifests[1]
     assert json.loads(json.dumps(manifests[0])) == manifests[0]
 
 
 def test_the_manifest_holds_every_parameter_and_version_and_no_key():
-    manifest = call(
-        "modelyard_manifest",
-        planner.plan(worlds.intent(worlds.service(key_hash="0f1e")), worlds.survey())["services"][0],
-    )
-    assert manifest["schema"] == 1
+    plan = planner.plan(worlds.intent(worlds.service(key_hash="0f1e")), worlds.survey())
+    manifest = call("modelyard_manifest", plan["services"][0], registered(plan, worlds.survey()))
+    assert manifest["schema"] == 2
     assert manifest["engine"] == {"max_model_len": 4096}
     assert manifest["topology"] == {"preset": "", "replicas": 1, "tensor_parallel_size": 2, "min_replicas": 0}
     assert manifest["runtime"]["vllm_release"] == "0.32.0"

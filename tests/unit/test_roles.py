@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from unit import worlds
-from unit.tasks import PLAYBOOKS, TASKS, action, load
+from unit.tasks import PLAYBOOKS, SHARED, TASKS, action, load
 
 ROLES = sorted(p.name for p in (worlds.ROOT / "roles").iterdir() if (p / "tasks").is_dir())
 OURS = sorted(p.stem for p in worlds.PLUGINS.glob("modules/*.py"))
@@ -29,7 +29,8 @@ def entries(spec, where=""):
 
 def test_there_is_something_to_look_at():
     assert {"survey", "plan", "preflight", "runtime", "model", "service", "acceptance", "teardown"} <= set(ROLES)
-    assert {"deploy.yml", "preflight.yml", "acceptance.yml", "teardown.yml"} <= {p.name for p in PLAYBOOKS}
+    wanted = {f"{name}.yml" for name in ("deploy", "preflight", "acceptance", "teardown", "recover", "status")}
+    assert wanted <= {p.name for p in PLAYBOOKS}
     assert len(TASKS) > 30
 
 
@@ -192,10 +193,15 @@ def test_playbooks_know_groups_only_through_a_variable_and_gather_no_facts(file)
         assert play["gather_facts"] is False
 
 
-@pytest.mark.parametrize("file", PLAYBOOKS, ids=lambda p: p.name)
+def listed(file):
+    """The lists of tasks of a playbook, or of a file that playbooks share."""
+    return [load(file)] if file in SHARED else [play["tasks"] for play in load(file)]
+
+
+@pytest.mark.parametrize("file", [*PLAYBOOKS, *SHARED], ids=lambda p: p.name)
 def test_a_playbook_that_takes_the_lock_gives_it_back_in_any_case(file):
-    for play in load(file):
-        for task in play["tasks"]:
+    for tasks in listed(file):
+        for task in tasks:
             text = json.dumps(task.get("block", []))
             if "modelyard.core.deploy_lock" in text:
                 always = task["always"]
@@ -209,7 +215,7 @@ def test_a_playbook_that_takes_the_lock_gives_it_back_in_any_case(file):
 
 def test_a_playbook_that_changes_a_host_takes_the_lock():
     changing = {"runtime", "model", "service", "teardown"}
-    for file in PLAYBOOKS:
+    for file in [*PLAYBOOKS, *SHARED]:
         text = file.read_text(encoding="utf-8")
         if changing & set(re.findall(r"^\s+name: ([a-z]+)$", text, re.MULTILINE)):
             assert "modelyard.core.deploy_lock" in text, file.name

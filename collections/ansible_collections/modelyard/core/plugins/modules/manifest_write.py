@@ -59,7 +59,8 @@ def main() -> None:
     args, checking = module.params, module.check_mode
     folder = layout.service_dir(args["home"], args["manifest"]["name"])
     path = folder / "manifest.json"
-    before, after = layout.read_json(path), completed(args["manifest"], folder)
+    before = layout.read_json(path)
+    after = completed(manifest.merged(before, args["manifest"]), folder)
     if manifest.is_same(before, after, checking):
         module.exit_json(changed=False, path=str(path), invocation={})
     if not checking:

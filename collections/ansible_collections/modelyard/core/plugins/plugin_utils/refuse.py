@@ -12,9 +12,14 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan.findings impor
 display = Display()
 
 
-def result(so_far: dict[str, Any], subject: str, findings: list[dict[str, str]], show: Any = True) -> dict[str, Any]:
-    """The failed result. Without `show` the findings are only kept in it, for a report on all hosts."""
+def result(
+    so_far: dict[str, Any], subject: str, findings: list[dict[str, str]], show: Any = True, touched: str = "Nothing was changed."
+) -> dict[str, Any]:
+    """The failed result. Without `show` the findings are only kept in it, for a report on all hosts.
+
+    `touched`: what was changed so far; part of the message.
+    """
     if boolean(show):
         display.display("\n".join([f"\n{subject}: {count(findings)}", *text.findings(findings)]))
-    so_far.update(failed=True, msg=text.refusal(subject, findings), findings=findings)
+    so_far.update(failed=True, msg=text.refusal(subject, findings, touched), findings=findings)
     return so_far

@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Tuple
 REFUSE, WARN, NOTE = "refuse", "warn", "note"
 ORDER = {REFUSE: 0, WARN: 1, NOTE: 2}
 
-#: id -> severity. Inventory (IN), plan (PL), host (PF).
+#: id -> severity. Inventory (IN), plan (PL), host (PF), recovery (RC).
 CATALOGUE: Dict[str, str] = {
     # the inventory
     "IN-VARIABLE-UNKNOWN": REFUSE,
@@ -108,6 +108,11 @@ CATALOGUE: Dict[str, str] = {
     "PF-LOCK-HELD": REFUSE,
     "PF-RESTART-NEEDED": REFUSE,
     "PF-SERVICE-NOT-IN-INVENTORY": NOTE,
+    # a recovery, after a person's intervention
+    "RC-CONFIRM": REFUSE,
+    "RC-RESET": REFUSE,
+    "RC-RESET-FAILED": REFUSE,
+    "RC-BASELINE": REFUSE,
 }
 #: Values of a switch besides the severities.
 OFF = "off"

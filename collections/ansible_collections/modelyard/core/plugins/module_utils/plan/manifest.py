@@ -19,6 +19,10 @@ PARAMETERS = (
 #: What a plan says about this one run, the estimate or the wish behind it, and not about what is deployed.
 OF_THE_RUN = ("action", "differences", "accepted", "advice", "memory_mib", "shm_mib", "cards", "asked_cards")
 OF_AN_INSTANCE = ("name", "index", "port", "session", "cards", "devices", "argv", "environment", "digest")
+#: Actions of an instance that this run does not touch: what was written down of it before still holds.
+UNTOUCHED = ("leave", "refused")
+#: An instance that is taken away.
+TAKEN = "stop"
 OF_A_RUNTIME = ("name", "path", "ours", "vllm_release", "digest")
 #: Not compared: it says which deploy this is, not what is deployed.
 NOT_COMPARED = ("deployed",)
@@ -29,7 +33,8 @@ def manifest(service: Mapping[str, Any], plan: Mapping[str, Any], survey: Mappin
 
     `project`: the version of this project.
     """
-    instances = [{key: instance[key] for key in OF_AN_INSTANCE if key in instance} for instance in service["instances"]]
+    kept = [instance for instance in service["instances"] if instance.get("action") != TAKEN]
+    instances = [{key: instance[key] for key in OF_AN_INSTANCE if key in instance} for instance in kept]
     uses = {name for instance in instances for device in instance.get("devices", ()) for name in _names(device)}
     uses |= {name for index in service["cards"] for name in _names(_card(service["backend"], index, survey))}
     accelerator = survey["accelerators"].get(service["backend"]) or {}
@@ -38,6 +43,7 @@ def manifest(service: Mapping[str, Any], plan: Mapping[str, Any], survey: Mappin
         **{key: service[key] for key in PARAMETERS if key in service},
         "runtime": {key: service["runtime"][key] for key in OF_A_RUNTIME},
         "instances": instances,
+        "untouched": [instance["index"] for instance in kept if instance.get("action") in UNTOUCHED],
         "baseline": {name: entry["memory_mib"] for name, entry in sorted(plan["baseline"].items()) if name in uses},
         "versions": {
             "modelyard": project,
@@ -53,6 +59,16 @@ def _card(backend: str, index: int, survey: Mapping[str, Any]) -> Mapping[str, A
 
 def _names(card: Mapping[str, Any]) -> Tuple[str, ...]:
     return tuple(str(card[key]) for key in ("uuid", "bus_id") if card.get(key))
+
+
+def merged(before: Any, wanted: Mapping[str, Any]) -> Dict[str, Any]:
+    """`wanted` without `untouched`: such instances are as they were written down before, and absent when they were not."""
+    old = before.get("instances") if isinstance(before, dict) else None
+    known = {instance["index"]: instance for instance in old if _is_instance(instance)} if isinstance(old, list) else {}
+    left = wanted["untouched"]
+    instances = [known.get(i["index"]) if i["index"] in left else i for i in wanted["instances"]]
+    kept = {key: value for key, value in wanted.items() if key != "untouched"}
+    return {**kept, "instances": [instance for instance in instances if instance]}
 
 
 def compared(manifest: Mapping[str, Any], checking: bool = False) -> Dict[str, Any]:
