@@ -12,7 +12,7 @@ Line = Dict[str, Any]
 Lines = List[Line]
 
 #: Changes after which an acceptance cannot be valid any more: it is not worth a line of its own then.
-ENDS_ACCEPTANCE = ("instance", "parameters", "processes")
+ENDS_ACCEPTANCE = ("instance", "parameters")
 FORM = "API key or form of the plan: another one"
 DEPLOY = "playbooks/deploy.yml starts what is missing"
 RESTORE = "playbooks/deploy.yml puts them right; without -e modelyard_restart=true it restarts nothing that runs"
@@ -37,7 +37,7 @@ def of_deployed(
     found += _cards(known, survey) + _driver(known, survey) + _system(known, survey)
     mine = device_names(entry)
     found += [item for card_names, item in memory(survey) if card_names & mine]
-    if not seen["accepted"] and not any(item["kind"] in ENDS_ACCEPTANCE for item in found):
+    if not seen["accepted"] and not seen["leftovers"] and not any(item["kind"] in ENDS_ACCEPTANCE for item in found):
         found += _acceptance(entry)
     return found
 
