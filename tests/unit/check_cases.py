@@ -766,4 +766,49 @@ def visible(value: str, **changes: Any) -> dict[str, Any]:
     return {"variable": "CUDA_VISIBLE_DEVICES", "value": value, "source": "/home/ops/.bashrc", **changes}
 
 
-CASES = [*REACHING, *DRIVERS, *CARDS, *USERS, *PROCESSES, *HOST]
+CHOICES = (
+    "then a person's choices are, in this order and after asking everybody who uses the host: end who is on the card; unload and "
+    "load the driver's modules (needs all its cards free); reboot"
+)
+REFUSED_RESET = {"timed_out": True, "note": "nvidia-smi had not ended after 120 s and was killed", "stdout": "", "stderr": ""}
+
+
+def recovered(survey: dict[str, Any]) -> Findings:
+    """What a recovery of the service over two NVIDIA cards adds to the findings of its plan."""
+    plan = planner.plan(worlds.intent(worlds.gpu_service()), survey)
+    return [item for item in recovery.findings(plan, survey) if item not in plan["findings"]]
+
+
+RECOVERY = [
+    (
+        "RC-CONFIRM",
+        lambda: reset.confirmation("box:7", {"box": [{"backend": "nvidia", "index": 0}]}),
+        "confirm_gpu_reset box:7",
+        "box has no card 7; its cards: 0 (nvidia)",
+        "look with playbooks/preflight.yml which cards there are, and confirm exactly one of those. Nothing was reset",
+    ),
+    (
+        "RC-RESET",
+        lambda: reset.judge(worlds.nvidia(), "nvidia", [{"index": 0, "bus_id": "0000:01:00.0"}], True, {}),
+        "box",
+        "user ops is not root, and only root may reset a card",
+        "run again with -e recover_reset_become=true, so that this one task uses sudo, or log in as root",
+    ),
+    (
+        "RC-RESET-FAILED",
+        lambda: reset.verdict(REFUSED_RESET, {"resets": [], "errors": []}, [worlds.card(0)], "box"),
+        "box:card 0",
+        "the reset did not come to an end: nvidia-smi had not ended after 120 s and was killed",
+        f"keep the kernel log; the card hangs in the driver, and no signal helps; {CHOICES}",
+    ),
+    (
+        "RC-BASELINE",
+        lambda: recovered(worlds.nvidia(worlds.card(0), worlds.card(1, memory_used_mib=30004))),
+        "box:card 1 (0000:02:00.0)",
+        "30004 MiB are in use (idle is 64 MiB, assumed, none was written down)",
+        recovery.DO.format(reset="box:1"),
+    ),
+]
+
+
+CASES = [*REACHING, *DRIVERS, *CARDS, *USERS, *PROCESSES, *HOST, *RECOVERY]
