@@ -20,6 +20,7 @@ FAULTS = {
     "memory_stays": ("card", "nha", 30000, "MiB in use without a process"),
     "late_release": ("card", "nha", 5, "seconds that memory stays after its holder was seen to be gone"),
     "reset_refused": ("card", "n", "in_use", "in_use, not_supported or primary_gpu"),
+    "reset_useless": ("card", "n", True, "a reset is said to have worked, and clears nothing"),
     "util_na": ("card", "nha", True, "utilisation reads N/A"),
     "denied": ("either", "nha", "0600", "device files of root with this mode"),
     "process_list_blank": ("machine", "nh", True, "nobody can say who is on the cards"),

@@ -202,7 +202,8 @@ def _reset(sim, chosen, asked):
             return f"GPU Reset couldn't run because GPU {bus_id} is the primary GPU.\n", 3
         if reason is None:
             done.append(f"GPU {bus_id} was successfully reset.\n")
-            _make_new(sim, card)
+            if not card.faults.get("reset_useless"):
+                _make_new(sim, card)
         else:
             text, status = reason
             refused.append(f"  GPU {bus_id}: {text}\n")

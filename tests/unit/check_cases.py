@@ -15,7 +15,7 @@ from ansible.plugins.loader import connection_loader
 from ansible.template import Templar
 from ansible_collections.modelyard.core.plugins.action import survey_host
 from ansible_collections.modelyard.core.plugins.module_utils.judge import card_causes, card_report
-from ansible_collections.modelyard.core.plugins.module_utils.plan import card_test_request, planner
+from ansible_collections.modelyard.core.plugins.module_utils.plan import card_test_request, planner, recovery, reset
 from unit import worlds
 
 Findings = list[dict[str, str]]
