@@ -339,3 +339,12 @@ def test_the_state_digest_changes_with_every_start_and_end(tmp_path):
     digests.append(services.state_digest(str(tmp_path)))
     assert len(set(digests)) == 4
     assert services.state_digest(str(tmp_path)) == digests[-1]
+
+
+def test_what_deploys_have_left_is_looked_at_only_when_asked_for(tmp_path):
+    (tmp_path / "services/one/instance-0").mkdir(parents=True)
+    assert "deployed" not in host.look(host.Request(str(tmp_path)))
+    seen = host.look(host.Request(str(tmp_path), deployed=True))
+    assert set(seen) == {*worlds.survey(), "deployed"}
+    assert list(seen["deployed"]) == ["one"]
+    assert json.loads(json.dumps(seen["deployed"])) == seen["deployed"]
