@@ -7,7 +7,7 @@ import json
 
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.plan import drift, manifest, planner, status_text
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit import worlds
 from unit.test_manifest import HOST_ADDS
@@ -297,6 +297,46 @@ def test_garbage_in_a_manifest_is_told_and_breaks_nothing(key, value):
     found = drift.host(survey)
     assert found["services"][0]["name"] == "two"
     assert status_text.report({"box": {**found, "problem": ""}}, NOW)
+
+
+def places(value, path=()):
+    """Every path below a nested structure."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, inner in items for place in places(inner, (*path, key)))]
+
+
+GARBAGE = st.sampled_from([None, 5, -1.5, True, "x", "", [], {}, [None], {"index": "x"}, [{"index": 0}]])
+
+
+@settings(max_examples=500)
+@given(st.data())
+def test_whatever_people_make_of_a_manifest_the_status_goes_on(data):
+    make = data.draw(st.sampled_from([gpu_world, core_world]))
+    wish, survey = make()
+    path = data.draw(st.sampled_from([p for p in places(survey["deployed"]["two"]["manifest"]) if p]))
+    change((*ENTRY, "manifest", *path), data.draw(GARBAGE))(survey)
+    found = drift.host(survey, planned(wish, survey))
+    assert [service["name"] for service in found["services"]] == ["two"]
+    assert json.loads(json.dumps(found)) == found
+    assert status_text.report({"box": {**found, "problem": ""}}, NOW)
+
+
+@given(
+    replicas=st.integers(1, 4),
+    engine=st.dictionaries(st.sampled_from(["max_model_len", "max_num_seqs", "enforce_eager"]), st.sampled_from([True, 256])),
+    environment=st.dictionaries(st.sampled_from(["A", "B_C"]), st.sampled_from(["", "1", "two words"])),
+    key=st.sampled_from(["", "0f1e"]),
+    on_cards=st.booleans(),
+)
+def test_whatever_was_deployed_an_unchanged_host_has_no_drift(replicas, engine, environment, key, on_cards):
+    make, seen = (
+        (worlds.gpu_service, worlds.nvidia(*map(worlds.card, range(4)))) if on_cards else (worlds.service, worlds.survey())
+    )
+    topology = {"replicas": replicas, "tensor_parallel_size": 1}
+    base = make(name="two", topology=topology, environment=environment, key_hash=key)
+    wish, survey = world({**base, "engine": {k: v for k, v in engine.items() if k != "enforce_eager" or v is True}}, seen)
+    assert lines(survey) == []
+    assert lines(survey, planned(wish, survey)) == []
 
 
 # -- text --------------------------------------------------------------------------------------------------------------------

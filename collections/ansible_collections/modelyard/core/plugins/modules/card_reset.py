@@ -61,9 +61,9 @@ def looked(args):
     return seen
 
 
-def links(program, entry):
+def links(program, words, limit_s):
     """How the cards are linked, by pair; None when the tool does not tell."""
-    said = tool.run([program, *entry["links"]], entry["limit_s"])
+    said = tool.run([program, *words], limit_s)
     read = nvidia_smi.read_nvidia_smi(said["stdout"], {"format": "topo"})
     return read["topology"]["pairs"] if said["rc"] == 0 and read["topology"]["gpu_count"] else None
 
@@ -92,8 +92,10 @@ def main() -> None:
     backend = args["cards"][0]["backend"]
     entry = args["backends"][backend].get("confirmed_reset") or {}
     before = looked(args)
-    program = before["accelerators"].get(backend, {}).get("tool", {}).get("path", "")
-    pairs = links(program, entry) if entry and program else None
+    account = before["accelerators"].get(backend, {}).get("tool", {"path": "", "state": "missing"})
+    program = account["path"]
+    asked = entry and account["state"] == "ok"  # of a tool that hangs no more is asked
+    pairs = links(program, entry["links"], args["backends"][backend]["tool_limit_s"]) if asked else None
     findings = reset.judge(before, backend, args["cards"], bool(entry and program), pairs)
     named = {card["bus_id"] for card in args["cards"]}
     wanted = [card for card in before["cards"].get(backend, []) if card["bus_id"] in named]

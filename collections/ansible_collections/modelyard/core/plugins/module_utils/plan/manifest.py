@@ -93,11 +93,9 @@ def problems(manifest: Any) -> List[str]:
         return ["it holds no JSON object"]
     if manifest.get("schema") != SCHEMA:
         return [f"its schema is {manifest.get('schema')!r}, not {SCHEMA}"]
-    wrong = [
-        key
-        for key in ("runtime", "model", "versions", "files", "baseline", "deployed")
-        if not isinstance(manifest.get(key), dict)
-    ]
+    groups = ("runtime", "model", "versions", "files", "baseline", "deployed")
+    wrong = [key for key in groups if not isinstance(manifest.get(key), dict)]
+    wrong += [key for key in ("name", "backend", "supervisor") if not isinstance(manifest.get(key), str)]
     instances = manifest.get("instances")
     if not isinstance(instances, list) or not all(_is_instance(instance) for instance in instances):
         wrong.append("instances")
@@ -106,4 +104,13 @@ def problems(manifest: Any) -> List[str]:
 
 def _is_instance(instance: Any) -> bool:
     kinds = {"index": int, "argv": list, "environment": dict, "digest": str}
-    return isinstance(instance, dict) and all(isinstance(instance.get(key), kind) for key, kind in kinds.items())
+    if not isinstance(instance, dict) or not all(isinstance(instance.get(key), kind) for key, kind in kinds.items()):
+        return False
+    devices = instance.get("devices", [])
+    whole = isinstance(devices, list) and all(_is_device(device) for device in devices)
+    return whole and all(isinstance(word, str) for word in instance["argv"])
+
+
+def _is_device(device: Any) -> bool:
+    names = isinstance(device, dict) and all(isinstance(device.get(key, ""), str) for key in ("uuid", "bus_id"))
+    return names and isinstance(device.get("index"), int)
