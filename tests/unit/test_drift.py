@@ -333,7 +333,7 @@ def test_whatever_was_deployed_an_unchanged_host_has_no_drift(replicas, engine, 
         (worlds.gpu_service, worlds.nvidia(*map(worlds.card, range(4)))) if on_cards else (worlds.service, worlds.survey())
     )
     topology = {"replicas": replicas, "tensor_parallel_size": 1}
-    base = make(name="two", topology=topology, environment=environment, key_hash=key)
+    base = make(name="two", topology=topology, environment=environment, key_hash=key, cards=["all"])
     wish, survey = world({**base, "engine": {k: v for k, v in engine.items() if k != "enforce_eager" or v is True}}, seen)
     assert lines(survey) == []
     assert lines(survey, planned(wish, survey)) == []

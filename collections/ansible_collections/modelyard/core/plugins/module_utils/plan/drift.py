@@ -110,7 +110,9 @@ def _inventory(name: str, known: Optional[Mapping[str, Any]], planned: Mapping[s
         return [line("inventory", "the inventory does not name it any more", do)]
     if known is None:
         return []
-    wanted, was = {i["index"]: i for i in planned[name]["instances"]}, {i["index"]: i for i in known["instances"]}
+    replicas = planned[name]["topology"]["replicas"]  # behind them the plan has those that are to be stopped
+    wanted = {i["index"]: i for i in planned[name]["instances"] if i["index"] < replicas}
+    was = {i["index"]: i for i in known["instances"]}
     do = "playbooks/deploy.yml --check --diff shows what it would do"
     found = [line("inventory", "the inventory wants it; it was not deployed", do, i) for i in sorted(set(wanted) - set(was))]
     found += [line("inventory", "the inventory does not want it any more", do, i) for i in sorted(set(was) - set(wanted))]

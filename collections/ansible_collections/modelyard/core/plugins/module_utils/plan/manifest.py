@@ -17,7 +17,10 @@ PARAMETERS = (
     *("ready_timeout_s", "shutdown_timeout_s", "acceptance", "secured", "visibility"),
 )
 #: What a plan says about this one run, the estimate or the wish behind it, and not about what is deployed.
-OF_THE_RUN = ("action", "differences", "accepted", "advice", "memory_mib", "shm_mib", "cards", "asked_cards")
+OF_THE_RUN = (
+    *("action", "differences", "accepted", "advice", "left_out", "concerned"),
+    *("memory_mib", "instance_memory_mib", "shm_mib", "cards", "asked_cards"),
+)
 OF_AN_INSTANCE = ("name", "index", "port", "session", "cards", "devices", "argv", "environment", "digest")
 #: Actions of an instance that this run does not touch: what was written down of it before still holds.
 UNTOUCHED = ("leave", "refused")
