@@ -48,6 +48,8 @@ class Run:
     stats: dict[str, Any]
     tasks: int
     seconds: float
+    #: Seconds of each task by its name, with what Ansible needs to bring the module to the host.
+    task_s: dict[str, float]
 
     @property
     def changed(self) -> int:
@@ -98,9 +100,11 @@ class Site:
             envvars={"PATH": f"{BIN}:{os.environ['PATH']}", "ANSIBLE_NOCOLOR": "1", "COLUMNS": "400"},
             quiet=True,
         )
+        seconds = time.monotonic() - began
         output = done.stdout.read()
         tasks = sum(1 for event in done.events if event["event"] in ("runner_on_ok", "runner_on_skipped", "runner_on_failed"))
-        return Run(done.rc, output, done.stats, tasks, time.monotonic() - began)
+        task_s = {e["event_data"]["task"]: e["event_data"]["duration"] for e in done.events if e["event"] == "runner_on_ok"}
+        return Run(done.rc, output, done.stats, tasks, seconds, task_s)
 
     def begin(self, playbook: str, arguments: tuple[str, ...] = ()) -> subprocess.Popen[str]:
         """Start a playbook in a session of its own and return at once."""

@@ -1,4 +1,4 @@
-"""Figures as ratios in one run on this machine: a deploy against a plain `vllm serve`, and an unchanged deploy.
+"""Figures as ratios in one run on this machine: deploy and teardown against a plain `vllm serve`, and an unchanged deploy.
 
 usage: make bench      (BENCH_ROUNDS=3: plain start and deploy in turn, medians are compared)
 """
@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from e2e_site import service
-from harness import ROOT, Run, Site, free_port
+from harness import ROOT, Run, Site, free_port, session_of, until
 
 NAME = "bench-tp2"
+#: The task of roles/teardown that gives the order and returns when the stop has been verified.
+STOP_TASK = "Stop the services"
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
 LIMIT_S = 600
 
@@ -34,8 +36,11 @@ def healthy(port: int) -> bool:
         return False
 
 
-def plain_ready_s(launch: dict[str, Any], port: int, folder: Path) -> float:
-    """Seconds from the start of `vllm serve` with the very words and environment of the deploy until /health answers."""
+def plain_s(launch: dict[str, Any], port: int, folder: Path) -> tuple[float, float]:
+    """Seconds of a plain `vllm serve` with the very words and environment of the deploy.
+
+    (from its start until /health answers, from SIGINT until the last of its processes is gone).
+    """
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": os.environ["HOME"], **launch["environment"]}
     environment.pop("MODELYARD_SERVICE")
     with (folder / "plain.log").open("wb") as log:
@@ -47,13 +52,16 @@ def plain_ready_s(launch: dict[str, Any], port: int, folder: Path) -> float:
                     raise SystemExit(f"plain vllm serve did not get ready; see {folder / 'plain.log'}")
                 time.sleep(0.1)
             ready = time.monotonic() - began
+            ordered = time.monotonic()
             engine.send_signal(signal.SIGINT)
             engine.wait(timeout=60)
+            until(lambda: not session_of(engine.pid), 60, "all processes of the plain vllm serve are gone")
+            gone = time.monotonic() - ordered
         finally:
             if engine.poll() is None:
                 os.killpg(engine.pid, signal.SIGKILL)
                 engine.wait()
-    return ready
+    return ready, gone
 
 
 def play(site: Site, playbook: str) -> Run:
@@ -85,28 +93,34 @@ def main() -> None:
         play(site, "teardown")  # what an interrupted run may have left
         play(site, "deploy")
         launch = site.state(NAME)["request"]["launch"]  # type: ignore[index]
-        plain, deployed, probes = [], [], []
+        rounds = []
         for number in range(1, ROUNDS + 1):
-            play(site, "teardown")
-            plain.append(plain_ready_s(launch, port, folder))
+            stop = play(site, "teardown")
+            ready, gone = plain_s(launch, port, folder)
             play(site, "deploy")
-            total, own = accepted_after(site)
-            deployed.append(total)
-            probes.append(own)
-            print(f"round {number}: plain ready {plain[-1]:.1f} s; launch to accepted {total:.1f} s, of it probes {own:.1f} s")
+            accepted, probes = accepted_after(site)
+            rounds.append((ready, accepted, probes, gone, stop.task_s[STOP_TASK], stop.seconds))
+            print(
+                f"round {number}: plain ready {ready:.1f} s; launch to accepted {accepted:.1f} s, of it probes {probes:.1f} s; "
+                f"plain exit {gone:.1f} s; stopped and verified {stop.task_s[STOP_TASK]:.1f} s"
+            )
         again = [play(site, "deploy") for _ in range(3)]
     finally:
         site.play("teardown")
         for old in folder.glob("runner-*"):
             shutil.rmtree(old)
-    base, total, own = (statistics.median(values) for values in (plain, deployed, probes))
+    base, total, own, gone, stopped, teardown = (statistics.median(values) for values in zip(*rounds, strict=True))
     print(f"\nMedians of {ROUNDS} rounds, vLLM 0.32.0 on CPU, TP=2, tiny model:")
-    print(f"  plain vllm serve until ready            {base:6.1f} s")
-    print(f"  deploy.yml from launch to accepted      {total:6.1f} s")
-    print(f"  of it the probes' own time              {own:6.1f} s")
-    print(f"  (accepted - probes) / plain ready       {(total - own) / base:6.2f} x   (wanted: at most 1.15)")
+    print(f"  plain vllm serve until ready             {base:6.1f} s")
+    print(f"  deploy.yml from launch to accepted       {total:6.1f} s")
+    print(f"  of it the probes' own time               {own:6.1f} s")
+    print(f"  (accepted - probes) / plain ready        {(total - own) / base:6.2f} x   (wanted: at most 1.15)")
+    print(f"  plain vllm serve from SIGINT to the end  {gone:6.1f} s")
+    print(f"  a stop from order to verified clean      {stopped:6.1f} s")
+    print(f"  stop / plain exit                        {stopped / gone:6.2f} x   (wanted: at most 1.20)")
+    print(f"  the whole teardown.yml                   {teardown:6.1f} s")
     print(
-        f"  unchanged deploy.yml                    {min(r.seconds for r in again):6.1f} s, {again[0].tasks} tasks, "
+        f"  unchanged deploy.yml                     {min(r.seconds for r in again):6.1f} s, {again[0].tasks} tasks, "
         f"{again[0].changed} changed   (wanted: under 10 s and 40 tasks)"
     )
 
