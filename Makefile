@@ -22,7 +22,7 @@ demo-stop: $(VENV)/control ## Stop the demo, whichever topology runs
 test: check-test ## Run all tests: lint, types, unit, integration, end to end with the real engine
 	@PYTHON=$(PYTHON) tools/test.sh
 
-bench: $(VENV)/test ## Compare a preflight with Ansible's setup, eight instances with one, a deploy with a plain `vllm serve`
+bench: $(VENV)/test ## Compare a preflight with Ansible's setup, eight instances with one, deploy and teardown with plain `vllm serve`
 	@PYTHONPATH=tests:tools $(VENV)/bin/python tools/bench_hosts.py
 	@PYTHONPATH=tests $(VENV)/bin/python tools/bench_instances.py
 	@PYTHONPATH=tests $(VENV)/bin/python tools/bench.py
@@ -42,7 +42,7 @@ scenarios: $(VENV)/test ## Only the playbooks against simulated servers in conta
 e2e: $(VENV)/test ## Only the tests with the real engine
 	@tools/test.sh e2e
 
-pythons: $(VENV)/test ## Unit and integration tests under every other supported Python that is installed
+pythons: $(VENV)/test ## Unit tests under every other supported Python that is installed, integration tests with the other Ansible
 	@tools/test.sh pythons
 
 lock: ## Make the lock files again (for developers, needs uv)

@@ -24,8 +24,10 @@ BIN = Path(sys.executable).parent
 
 
 def free_port(count: int = 1) -> int:
-    """The first of `count` ports in a row that nobody listens on."""
-    for base in range(18100, 19900, 10):
+    """The first of `count` ports in a row that nobody listens on; tests that run at once begin to look at different ones."""
+    bases = list(range(18100, 19900, 10))
+    first = os.getpid() % len(bases)
+    for base in bases[first:] + bases[:first]:
         sockets = [socket.socket() for _ in range(count)]
         try:
             for offset, one in enumerate(sockets):

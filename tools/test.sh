@@ -66,9 +66,12 @@ lint() {
   done
 }
 
-unit() { $VENV/bin/python -m pytest -q tests/unit; }
+# Several tests at once, but no more than four: what they start needs cores too. The tests of one file of the integration tests
+# stay together, because they share what one of them has made.
+at_once=(--numprocesses auto --maxprocesses 4)
+unit() { $VENV/bin/python -m pytest -q "${at_once[@]}" tests/unit; }
 
-integration() { $VENV/bin/python -m pytest -q tests/integration; }
+integration() { $VENV/bin/python -m pytest -q "${at_once[@]}" --dist loadfile tests/integration; }
 
 # Containers leave helper processes behind, which process 1 of some CI machines does not take care of.
 scenarios() { $VENV/bin/python tools/reap.py tools/scenarios.sh; }
@@ -87,21 +90,31 @@ find_python() {
 }
 
 pythons() {
-  # Every supported Python that is there, beside the one of .venv, with the Ansible release of its lock.
-  local mine other python folder
+  # Every supported Python that is there, beside the one of .venv. Ansible has two releases for them, one for 3.11 and one for the
+  # rest. So the integration tests, which play playbooks, are done once more: with the Python farthest from the one of .venv.
+  local mine other python folder found=() farthest
   mine="$($VENV/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
   for other in 3.11 3.12 3.13; do
     [ "$other" != "$mine" ] || continue
-    python="$(find_python "$other")"
-    if [ -z "$python" ]; then
+    if [ -n "$(find_python "$other")" ]; then
+      found+=("$other")
+    else
       echo "   Python $other is not installed here; the tests run without it"
-      continue
     fi
+  done
+  [ ${#found[@]} -gt 0 ] || return 0
+  [ "$mine" = 3.11 ] && farthest="${found[-1]}" || farthest="${found[0]}"
+  for other in "${found[@]}"; do
+    python="$(find_python "$other")"
     folder=".venv-$other"
     "$folder/bin/python" -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear "$folder"
-    "$folder/bin/python" -m pip --disable-pip-version-check --quiet --quiet install -r requirements/test.txt
+    # Only what runs these tests; the linters and molecule are not needed here.
+    "$folder/bin/python" -m pip --disable-pip-version-check --quiet --quiet install -c requirements/test.txt \
+      -r requirements/control.txt ansible-runner hypothesis jsonschema pytest pytest-xdist
+    "$folder/bin/python" -m pytest -q "${at_once[@]}" tests/unit
     # Without the tensors: they are made by the runtime's Python, whichever runs the tests.
-    "$folder/bin/python" -m pytest -q tests/unit tests/integration --ignore=tests/integration/test_card_test.py
+    [ "$other" != "$farthest" ] ||
+      "$folder/bin/python" -m pytest -q "${at_once[@]}" --dist loadfile tests/integration --ignore=tests/integration/test_card_test.py
   done
 }
 
