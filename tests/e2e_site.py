@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -47,6 +50,17 @@ def torn_down(site: Site) -> Iterator[Site]:
     assert run.rc == 0, run.output[-3000:]
 
 
+def start_by_hand(site: Site, service: str) -> None:
+    """Start a service of one instance that was deployed before, on the host and without Ansible."""
+    folder = site.home / "services" / service
+    if (folder / "start.sh").exists():
+        command = [str(folder / "start.sh")]
+    else:
+        command = ["setsid", "--fork", sys.executable, str(folder / "keeper.py"), str(folder / "instance-0")]
+    environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": os.environ["HOME"], "MODELYARD_SERVICE": service}
+    subprocess.run(command, env=environment, check=True, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
 def get(port: int, path: str, key: str = "", body: Any = None) -> tuple[int, Any]:
     """One request as a client would send it; (status, parsed reply)."""
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers={"Content-Type": "application/json"})
@@ -65,3 +79,12 @@ def get(port: int, path: str, key: str = "", body: Any = None) -> tuple[int, Any
         return status, json.loads(text)
     except ValueError:
         return status, text
+
+
+def answers(port: int, key: str = "") -> bool:
+    """Does the instance on that port complete a tiny chat? /health alone proves nothing about the engine."""
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+    try:
+        return get(port, "/v1/chat/completions", key, body)[0] == 200
+    except OSError:
+        return False

@@ -133,7 +133,9 @@ class Site:
 
 def session_of(pid: int) -> list[dict[str, Any]]:
     """Living processes of a session, from ps and not from the code under test."""
-    shown = subprocess.run(["ps", "-eo", "pid=,ppid=,sid=,stat=,comm=,args="], capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        ["ps", "-wweo", "pid=,ppid=,sid=,stat=,comm=,args="], capture_output=True, text=True, check=True
+    ).stdout
     rows = [line.split(None, 5) for line in shown.splitlines()]
     names = ("pid", "ppid", "sid", "stat", "comm", "args")
     found = [dict(zip(names, row, strict=False)) for row in rows]

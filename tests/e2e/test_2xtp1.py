@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from e2e_site import get, make_site, torn_down
-from harness import Site, session_of
+from e2e_site import answers, get, make_site, torn_down
+from footprint import API, CORE, KEEPER, TRACKER, WORKER, Instance, nothing_left, strangers
+from harness import Site, end, session_of, until
+from stream import held
 
 pytestmark = pytest.mark.e2e
 NAME = "tiny-2xtp1"
@@ -15,6 +19,18 @@ NAME = "tiny-2xtp1"
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     yield from torn_down(make_site(tmp_path_factory.mktemp("two"), NAME, replicas=2, tp=1))
+
+
+def loading(site: Site, index: int) -> bool:
+    """Is the engine core of an instance there?"""
+    return site.state(NAME, index) is not None and bool(Instance.of(site, NAME, index).pids(CORE))
+
+
+def asked_to_stop(site: Site, index: int) -> bool:
+    """Does the engine say in its log that it was asked to end?"""
+    state = site.state(NAME, index)
+    assert state is not None
+    return "[shutdown] API server: shutdown triggered" in Path(state["log"]).read_text(encoding="utf-8", errors="replace")
 
 
 def test_two_instances_answer_on_two_ports_with_one_core_each(site: Site) -> None:
@@ -47,8 +63,58 @@ def test_one_instance_less_needs_permission(site: Site) -> None:
     site.services[0]["topology"]["replicas"] = 2
 
 
-def test_teardown_ends_both(site: Site) -> None:
-    keepers = [site.state(NAME, i)["keeper"]["pid"] for i in (0, 1)]
-    run = site.play("teardown")
-    assert run.rc == 0, run.output[-3000:]
-    assert [session_of(k) for k in keepers] == [[], []]
+def test_an_engine_core_that_is_killed_ends_its_own_instance_and_no_other(site: Site) -> None:
+    hit, spared = (Instance.of(site, NAME, index) for index in (0, 1))
+    hit.signal(CORE, signal.SIGKILL)
+    hit.gone_by_itself()
+    assert answers(spared.port)
+
+
+def test_a_plain_deploy_starts_what_is_missing_and_nothing_else(site: Site) -> None:
+    before, spared = site.leader(NAME, 0), Instance.of(site, NAME, 1)
+    run = site.play("deploy")
+    assert run.rc == 0, run.output[-4000:]
+    assert site.leader(NAME, 0) != before
+    assert site.leader(NAME, 1) == spared.leader
+    assert set(spared.processes) == {p["pid"] for p in session_of(spared.session)}
+    assert f"pass  {NAME}/0 serial: 5 of 5" in run.output
+    assert answers(spared.port)
+
+
+def test_a_teardown_lets_an_open_answer_end_beside_a_dead_instance(site: Site) -> None:
+    hit, serving = (Instance.of(site, NAME, index) for index in (0, 1))
+    hit.signal(WORKER, signal.SIGKILL)
+    hit.gone_by_itself()
+    serving.signal(TRACKER, signal.SIGKILL)
+    serving.signal(KEEPER, signal.SIGKILL)
+    assert answers(serving.port), "nobody needs a keeper or a resource tracker to serve"
+    with strangers(site, NAME) as others:
+        stream = held(serving, tokens=1000)
+        running = site.begin("teardown")
+        try:
+            until(lambda: asked_to_stop(site, 1), 120, "the engine is asked to end")
+            serving.signal(WORKER, signal.SIGCONT)
+            answer = stream.answer(60)
+            output, _ = running.communicate(timeout=180)
+        finally:
+            end(running)
+        assert running.returncode == 0, output[-3000:]
+        assert (answer.whole, answer.finish_reason) == (True, "length")
+        nothing_left([hit, serving], others)
+
+
+def test_a_stop_while_loading_leaves_nothing_whatever_was_hit_before(site: Site) -> None:
+    running = site.begin("deploy")
+    try:
+        until(lambda: all(loading(site, index) for index in (0, 1)), 120, "both engines load")
+    finally:
+        end(running)
+    asked, killed = (Instance.of(site, NAME, index) for index in (0, 1))
+    assert not answers(asked.port)
+    assert not answers(killed.port)
+    asked.signal(API, signal.SIGTERM)
+    killed.signal(API, signal.SIGKILL)
+    with strangers(site, NAME) as others:
+        run = site.play("teardown")
+        assert run.rc == 0, run.output[-3000:]
+        nothing_left([asked, killed], others)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from e2e_site import get, make_site, torn_down
-from harness import Site, alive, end, session_of, shared_memory, until
+from e2e_site import ENGINE, answers, get, make_site, start_by_hand, torn_down
+from footprint import API, CORE, KEEPER, TRACKER, WORKER, Instance, marked, nothing_left, port_open, strangers
+from harness import BIN, ROOT, Site, alive, end, session_of, until
+from stream import held
 
 pytestmark = pytest.mark.e2e
 NAME = "tiny-tp2"
+STRUCTURED = ENGINE["structured_outputs_config"]
+#: What the engine grants open answers in the tests of stops, in seconds.
+SHORT_S = 6
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +137,7 @@ def test_check_mode_of_a_restart_shows_it_and_does_nothing(first: str, site: Sit
 
 
 def test_a_permitted_restart_holds_the_lock_against_a_second_run(first: str, site: Site, port: int, key: str) -> None:
-    old = site.leader(NAME)
+    old = Instance.of(site, NAME)
     running = site.begin("deploy", ("-e", "modelyard_restart=true"))
     try:
         until((site.home / "lock").exists, 60, "the first run takes the lock")
@@ -145,25 +150,29 @@ def test_a_permitted_restart_holds_the_lock_against_a_second_run(first: str, sit
     finally:
         end(running)
     assert running.returncode == 0, output[-3000:]
-    assert site.leader(NAME) != old
-    assert not alive(old)
+    assert site.leader(NAME) != old.leader
+    assert [words for words in old.left() if "port" not in words] == [], "the port belongs to the new one"
     assert get(port, "/v1/models", key)[1]["data"][0]["max_model_len"] == 2048
     assert not (site.home / "lock").exists()
 
 
+def test_a_service_whose_keeper_was_killed_serves_on(first: str, site: Site, port: int, key: str) -> None:
+    instance = Instance.of(site, NAME)
+    instance.signal(KEEPER, signal.SIGKILL)
+    until(lambda: not instance.pids(KEEPER), 10, "the keeper is dead")
+    assert answers(port, key)
+    deploy = site.play("deploy")
+    assert (deploy.rc, deploy.changed) == (0, 0), deploy.output[-3000:]
+    assert len(session_of(instance.session)) == len(instance.processes) - 1
+
+
 def test_leftovers_of_a_killed_server_are_named_refused_and_removed_exactly(first: str, site: Site, port: int, key: str) -> None:
-    model = site.services[0]["model"]["path"]
-    stranger = subprocess.Popen(
-        ["bash", "-c", f"exec -a 'python vllm serve {model} --port {port}' sleep 600"], start_new_session=True
-    )
-    namesake = subprocess.Popen(["bash", "-c", "exec -a VLLM::EngineCore sleep 600"], start_new_session=True)
-    keeper = site.state(NAME)["keeper"]["pid"]
-    segments = set().union(*(shared_memory(p["pid"]) for p in session_of(keeper)))
-    assert any(name.startswith("psm_") for name in segments)
-    try:
-        os.kill(site.leader(NAME), signal.SIGKILL)
-        until(lambda: not alive(site.leader(NAME)), 10, "the API server is dead")
-        left = [p for p in session_of(keeper) if p["pid"] != keeper]
+    instance = Instance.of(site, NAME)
+    assert any(name.startswith("psm_") for name in instance.segments)
+    with strangers(site, NAME) as others:
+        instance.signal(API, signal.SIGKILL)
+        until(lambda: not instance.pids(API), 10, "the API server is dead")
+        left = session_of(instance.session)
         assert sum(p["comm"] == "VLLM::Worker_TP" for p in left) == 2
 
         preflight = site.play("preflight")
@@ -174,26 +183,29 @@ def test_leftovers_of_a_killed_server_are_named_refused_and_removed_exactly(firs
         refused = site.play("deploy")
         assert refused.rc != 0
         assert "PF-LEFTOVER" in refused.output
-        assert {p["pid"] for p in session_of(keeper)} >= {p["pid"] for p in left}
+        assert {p["pid"] for p in session_of(instance.session)} >= {p["pid"] for p in left}
 
         shown = site.play("teardown", "--check")
         assert shown.rc == 0
-        assert all(f" to {p['pid']} (" in shown.output for p in left)
+        assert all(re.search(rf"would .*\b{p['pid']}\b", shown.output) for p in left)
         assert all(alive(p["pid"]) for p in left)
 
-        stopped = site.play("teardown")
-        assert stopped.rc == 0, stopped.output[-3000:]
-        assert "0 left; port closed" in stopped.output
-        assert not [p for p in left if alive(p["pid"])]
-        assert stranger.poll() is None
-        assert namesake.poll() is None
-        assert not segments & {p.name for p in Path("/dev/shm").iterdir()}
-    finally:
-        end(stranger)
-        end(namesake)
+        two = [site.begin("teardown") for _ in range(2)]
+        try:
+            outputs = [one.communicate(timeout=180)[0] for one in two]
+        finally:
+            for one in two:
+                end(one)
+        assert 0 in [one.returncode for one in two], outputs
+        for one, output in zip(two, outputs, strict=True):
+            assert one.returncode == 0 or "PF-LOCK-HELD" in output, output
+        nothing_left([instance], others)
+        again = site.play("teardown")
+        assert (again.rc, again.changed) == (0, 0), again.output[-3000:]
 
 
-def test_a_deploy_that_was_killed_half_way_can_be_run_again(first: str, site: Site, port: int, key: str) -> None:
+def test_a_deploy_that_was_killed_half_way_is_taken_up_and_bad_replies_are_not_accepted(first: str, site: Site) -> None:
+    site.services[0]["engine"]["structured_outputs_config"] = {"backend": "xgrammar"}
     before = site.state(NAME)
     killed = site.begin("deploy")
     try:
@@ -203,42 +215,100 @@ def test_a_deploy_that_was_killed_half_way_can_be_run_again(first: str, site: Si
     assert (site.home / "lock").exists()
     leader = site.leader(NAME)
     assert alive(leader)
-    again = site.play("deploy")
-    assert again.rc == 0, again.output[-3000:]
-    assert site.leader(NAME) == leader
-    assert f"pass  {NAME}/0 serial: 5 of 5" in again.output
-    assert get(port, "/v1/models", key)[0] == 200
-
-
-def test_a_service_whose_replies_do_not_fit_the_schema_is_not_accepted(first: str, site: Site) -> None:
-    site.services[0]["engine"]["structured_outputs_config"] = {"backend": "xgrammar"}
-    run = site.play("deploy", "", modelyard_restart=True)
+    run = site.play("deploy")
     assert run.rc != 0
+    assert site.leader(NAME) == leader, "the engine that was left loading is taken over"
+    assert f"pass  {NAME}/0 chat:" in run.output
     assert "was not accepted: step schema failed on instance 0: the reply is no JSON" in run.output
     assert "disable_any_whitespace" in run.output
     assert f"{NAME}/0 logprobs" not in run.output
     kept = list((site.home / "evidence").glob(f"*-{NAME}-failed_schema"))
     assert len(kept) == 1
     assert {"replies.json", "processes.json", "instance-0.log", "instance-0-state.json"} <= {p.name for p in kept[0].iterdir()}
-    assert alive(site.leader(NAME))
+    assert alive(leader)
     assert not (site.home / "services" / NAME / "accepted.json").exists()
+    assert not (site.home / "lock").exists()
 
 
-def test_the_stop_leaves_nothing(first: str, site: Site, port: int) -> None:
-    keeper = site.state(NAME)["keeper"]["pid"]
+def test_a_killed_engine_core_ends_the_instance_and_a_deploy_needs_no_permission(
+    first: str, site: Site, port: int, key: str
+) -> None:
+    instance = Instance.of(site, NAME)
+    instance.signal(CORE, signal.SIGKILL)
+    instance.gone_by_itself()
+    site.services[0]["engine"].update(structured_outputs_config=STRUCTURED, shutdown_timeout=SHORT_S)
+    run = site.play("deploy")
+    assert run.rc == 0, run.output[-3000:]
+    assert f"pass  {NAME}/0 serial: 5 of 5" in run.output
+    assert not [words for words in instance.left() if "port" not in words]
+
+
+def test_a_stop_goes_on_without_a_worker_that_hangs_and_an_answer_that_never_ends(
+    first: str, site: Site, port: int, key: str
+) -> None:
+    instance = Instance.of(site, NAME)
+    instance.signal(TRACKER, signal.SIGKILL)
+    assert answers(port, key), "nobody needs a resource tracker to serve"
+    stream = held(instance, 100, key)
+    with strangers(site, NAME) as others:
+        run = site.play("teardown")
+        assert run.rc == 0, run.output[-3000:]
+        nothing_left([instance], others)
+    assert not stream.answer(10).whole
+
+
+def test_a_killed_worker_ends_its_instance_whole(first: str, site: Site, port: int, key: str) -> None:
+    start_by_hand(site, NAME)
+    until(lambda: answers(port, key), 180, "the engine that was started by hand answers")
+    instance = Instance.of(site, NAME)
+    instance.signal(WORKER, signal.SIGKILL, count=1)
+    instance.gone_by_itself()
     run = site.play("teardown")
     assert run.rc == 0, run.output[-3000:]
-    assert "asked to stop" in run.output
-    assert session_of(keeper) == []
-    again = site.play("teardown")
-    assert (again.rc, again.changed) == (0, 0)
+    nothing_left([instance])
 
 
-def test_an_engine_that_dies_at_its_start_is_explained_at_once(site: Site) -> None:
-    site.services[0]["engine"]["kv_cache_memory_bytes"] = 4096
-    run = site.play("deploy")
-    assert run.rc != 0
-    assert f"{NAME}/0 ended (exit code 1) after" in run.output
-    assert "No available memory for the cache blocks" in run.output
-    assert "What this run had started was stopped" in run.output
-    assert list((site.home / "evidence").glob(f"*-{NAME}-died_at_start"))
+def test_an_engine_that_dies_at_its_start_is_explained_and_the_stranger_on_its_port_stays(site: Site, port: int) -> None:
+    with socket.socket() as stranger:
+        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        running = site.begin("deploy")
+        try:
+            until((site.home / "lock").exists, 60, "the port has been looked at")
+            stranger.bind(("127.0.0.1", port))
+            stranger.listen()
+            output, _ = running.communicate(timeout=180)
+        finally:
+            end(running)
+        assert running.returncode != 0
+        assert f"{NAME}/0 ended (exit code 1) after" in output
+        assert "ddress already in use" in output
+        assert "What this run had started was stopped" in output
+        assert list((site.home / "evidence").glob(f"*-{NAME}-died_at_start"))
+        assert marked(NAME) == set()
+        run = site.play("teardown")
+        assert run.rc == 0, run.output[-3000:]
+        assert port_open(port), "the stranger still listens"
+
+
+def with_small_shm(site: Site, *playbooks: str) -> str:
+    """Play in a mount namespace with a small /dev/shm of its own, so that nobody else's is filled; what was said."""
+    plays = [f"{BIN}/ansible-playbook -i {site.inventory} playbooks/{p}.yml; echo {p} ended with $?" for p in playbooks]
+    script = "\n".join(["mount -t tmpfs -o size=64k tmpfs /dev/shm || exit 77", *plays, "ls -l /dev/shm; exit 0"])
+    run = subprocess.run(["unshare", "--mount", "bash", "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    if run.returncode:
+        pytest.skip("needs the right to mount a small file system (root)")
+    return run.stdout
+
+
+def test_a_full_shared_memory_is_refused_and_when_that_is_overruled_explained_and_cleaned_up(site: Site) -> None:
+    refused = with_small_shm(site, "deploy")
+    assert "PF-SHM " in refused
+    assert marked(NAME) == set()
+    site.variables["modelyard_checks"] = {"PF-SHM": "warn"}
+    said = with_small_shm(site, "deploy", "teardown")
+    assert "Insufficient space in /dev/shm" in said, said[-3000:]
+    assert "What this run had started was stopped" in said
+    assert "deploy ended with 2" in said
+    assert "teardown ended with 0" in said
+    assert said.endswith("total 0\n"), "nothing lies in that /dev/shm any more"
+    assert marked(NAME) == set()
