@@ -74,7 +74,7 @@ def play(site: Site, playbook: str) -> Run:
 
 def accepted_after(site: Site) -> tuple[float, float]:
     """(seconds from launch to accepted, the probes' own seconds) of the deploy that ran last."""
-    accepted = json.loads((site.home / "services" / NAME / "accepted.json").read_text(encoding="utf-8"))
+    (accepted,) = json.loads((site.home / "services" / NAME / "accepted.json").read_text(encoding="utf-8"))["instances"]
     steps = json.loads(Path(accepted["result"]).read_text(encoding="utf-8"))["steps"]
     state = site.state(NAME)
     assert state is not None

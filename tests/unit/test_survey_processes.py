@@ -15,6 +15,7 @@ import harness
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.process import cgroup, proc
 from ansible_collections.modelyard.core.plugins.module_utils.survey import processes
+from harness import until
 from hypothesis import given
 from hypothesis import strategies as st
 from unit import fake_proc, worlds
@@ -615,6 +616,7 @@ def test_inside_a_container_its_other_processes_are_at_home(tmp_path):
 
 def test_a_real_process_in_another_session_is_at_home_and_one_with_other_mounts_is_not(tmp_path):
     with python("print('begun'); input()") as (child, _):
+        until(lambda: proc.read(child.pid).state == "S", 10, "it waits for input")
         table = proc.processes()
         assert table[child.pid].sid == child.pid
         shown = processes.describe(table[child.pid], proc.handles(table), set())
