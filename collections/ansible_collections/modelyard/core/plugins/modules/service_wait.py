@@ -32,78 +32,23 @@ instances: {description: "Phase, words, seconds, ready, ended, deciding lines, l
 news: {description: "What the caller did not know yet, in order.", type: list, elements: dict, returned: success}
 """
 
-import signal
 import time
-from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.modelyard.core.plugins.module_utils.judge import engine_log
-from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, proc, stop, supervisor
-from ansible_collections.modelyard.core.plugins.module_utils.survey import http
+from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, stop
+from ansible_collections.modelyard.core.plugins.module_utils.survey import watching
 
 POLL_S = 0.25
 #: News are handed over at most this often: each call costs the host half a second of processor that the engine needs.
 NEWS_S = 6.0
-LOG_BYTES = 2 * 2**20
-
-
-def tail(path: str) -> str:
-    """The end of a log file; empty when it cannot be read."""
-    try:
-        with Path(path).open("rb") as stream:
-            stream.seek(max(0, Path(path).stat().st_size - LOG_BYTES))
-            return stream.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
-
-
-def how_it_ended(folder: Path) -> str:
-    """In words; the keeper writes it down a moment after the end."""
-    for _ in range(10):
-        ended = (layout.state(folder) or {}).get("ended")
-        if ended:
-            break
-        time.sleep(0.1)
-    else:
-        return "its keeper is gone and did not write down how"
-    if ended["signal"] == signal.SIGKILL:
-        return "killed by signal 9: by somebody, or by the kernel because memory ran out (see dmesg)"
-    return f"killed by signal {ended['signal']}" if ended["signal"] else f"exit code {ended['code']}"
 
 
 def watch(home: str, service: str, index: int) -> dict:
-    """One look at one instance."""
+    """One look at one instance; of one that is ready the shared memory is written down."""
     folder = layout.instance_dir(home, service, index)
-    state = layout.state(folder)
-    if state is None:
-        return {
-            "phase": "absent",
-            "words": "was never started",
-            "ready": False,
-            "ended": True,
-            "deciding": [],
-            "log": "",
-            "elapsed_s": 0,
-        }
-    text = tail(state["log"])
-    phase, words = engine_log.progress(text)
-    # Asked before the process is looked at: one that answers and then dies is seen as dead.
-    ready = http.status((state["request"]["host"], state["request"]["port"]), "/health", 1.0) == 200
-    alive = supervisor.leader_alive(state)
-    seen = {
-        "phase": phase,
-        "words": words,
-        "ready": ready and alive,
-        "ended": not alive,
-        "deciding": [],
-        "log": state["log"],
-        "elapsed_s": round(proc.age_s(int(state["leader"]["start"])), 1),
-    }
-    if not alive:
-        seen.update(phase="ended", words=f"ended ({how_it_ended(folder)})", deciding=engine_log.deciding_lines(text))
-    elif ready:
-        seen.update(phase="ready", words="answers on /health")
-        keeper = int(state["keeper"]["pid"])
+    seen = watching.look(folder)
+    if seen["ready"]:
+        keeper = int(layout.state(folder)["keeper"]["pid"])
         found = identity.census(stop.claim(home, service))
         stop.record_segments(folder, [f.process.pid for f in found if f.verdict == identity.OURS and f.process.sid == keeper])
     return seen

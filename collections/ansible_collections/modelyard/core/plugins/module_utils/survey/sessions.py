@@ -109,10 +109,10 @@ def _arguments(pid: int, root: Path) -> List[str]:
 
 
 def _is_screen_server(process: proc.Process, root: Path) -> bool:
-    """The client is called `screen`, its server `SCREEN`, and both have the program's name."""
+    """The client is called `screen`, its server `SCREEN` (with the path of the call), and both have the program's name."""
     if not process.comm.lower().startswith("screen") or process.state in "ZX":
         return False
-    return _arguments(process.pid, root)[:1] == ["SCREEN"]
+    return [os.path.basename(word) for word in _arguments(process.pid, root)[:1]] == ["SCREEN"]
 
 
 def _screen(process: proc.Process, sockets: List[_Socket], root: Path) -> Dict[str, Any]:
