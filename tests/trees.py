@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 from ansible_collections.modelyard.core.plugins.module_utils.plan import tables
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout, supervisor
 from ansible_collections.modelyard.core.plugins.module_utils.process.stop import run
-from harness import ROOT, session_of, until
+from ansible_collections.modelyard.core.plugins.plugin_utils import program
+from harness import session_of, until
 
 SERVICE = "tree-one"
 SOON = {"grace_s": 5, "term_s": 1, "kill_s": 5, "memory_s": 3}
@@ -25,7 +25,7 @@ def start(home: Path, script: str, service: str = SERVICE, index: int = 0, **mor
     """Start an instance whose launch script is `script`."""
     folder = layout.instance_dir(str(home), service, index)
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copy(ROOT / "roles/service/files/keeper.py", folder.parent / "keeper.py")
+    (folder.parent / layout.PROGRAM).write_bytes(program.build())
     marker = f"MODELYARD_SERVICE={service} MODELYARD_INSTANCE={index}"
     text = f'#!/bin/bash\ncd "$(dirname "$0")/run"\nexport {marker}\n{script}'
     (folder / "launch.sh").write_text(text, encoding="utf-8")

@@ -31,6 +31,7 @@ system_packages() {
   command -v git >/dev/null || missing+=(git)
   command -v ps >/dev/null || missing+=(procps)
   command -v curl >/dev/null || missing+=(curl)
+  command -v screen >/dev/null || missing+=(screen)
   install_or_leave_out "what needs ${missing[*]}" "${missing[@]}" || true
 }
 

@@ -199,7 +199,7 @@ def test_a_worker_that_stopped_being_in_the_session_is_found_and_ended_before_th
 def small(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "small"
     folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder)], check=False).returncode:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], check=False).returncode:
         pytest.skip("needs the right to mount a small file system (root)")
     yield folder
     run.stop_service(str(folder), SERVICE, options=QUICK)

@@ -1,20 +1,30 @@
 """Where things lie below the project's home on a host, and the small JSON files in it.
 
-services/<name>/                     keeper.py  api_key  manifest.json  accepted.json
-services/<name>/instance-<i>/        launch.sh  env
-services/<name>/instance-<i>/run/    state.json (written by the keeper), the working directory of the engine
+services/<name>/                     service.json  modelyard.pyz  start.sh ...  api_key  client.env  manifest.json  accepted.json
+services/<name>/instance-<i>/        instance.json (what is to be started)  launch.sh  env  modelyard-<session>.service
+services/<name>/instance-<i>/run/    state.json and starts.json (written by the keeper), the working directory of the engine
 services/<name>/instance-<i>/logs/   one file per start, current.log points to the newest
 runtimes/<id>/   evidence/<time>-<service>-<reason>/   lock
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+from ansible_collections.modelyard.core.plugins.module_utils.process import proc
 
 INSTANCE = "instance-"
+SERVICE_FILE, REQUEST_FILE, PROGRAM = "service.json", "instance.json", "modelyard.pyz"
+#: Below run/: what a start asked for, only where a person had it start otherwise than instance.json says.
+BY_HAND = "request.json"
+#: Below run/: the leader that somebody asked to stop. An end of any other leader came by itself.
+ASKED = "asked.json"
+NEEDS_ADMIN = "needs_admin.json"
 
 
 def service_dir(home: str, service: str) -> Path:
@@ -78,6 +88,64 @@ def state(folder: Path) -> Optional[Dict[str, Any]]:
     if not whole or not isinstance(request, dict) or not {"digest", "host", "port", "launch"} <= set(request):
         return None
     return found if {"log", "started_at", "ended"} <= set(found) else None
+
+
+def service(home: str, name: str) -> Dict[str, Any]:
+    """What service.json says; empty where a service was deployed by an earlier version, or never."""
+    return read_json(service_dir(home, name) / SERVICE_FILE) or {}
+
+
+def request(folder: Path) -> Optional[Dict[str, Any]]:
+    """What the next start of this instance is to start: what a person asked for by hand, else what was deployed."""
+    return read_json(folder / "run" / BY_HAND) or read_json(folder / REQUEST_FILE)
+
+
+def ask_for(folder: Path, wanted: Dict[str, Any]) -> None:
+    """Write down what the next start is to start; what was deployed needs no second file."""
+    (folder / "run").mkdir(exist_ok=True)
+    if wanted == read_json(folder / REQUEST_FILE):
+        with contextlib.suppress(FileNotFoundError):
+            (folder / "run" / BY_HAND).unlink()
+    else:
+        write_json(folder / "run" / BY_HAND, wanted)
+
+
+def asked_to_stop(folder: Path) -> None:
+    """Write down that the engine which runs now is being stopped by order, so that its end counts as no failure."""
+    known = state(folder)
+    if known:
+        write_json(folder / "run" / ASKED, {"leader": known["leader"]})
+
+
+def of_this_boot(known: Dict[str, Any]) -> bool:
+    """Do the pids and start times of a state mean anything here and now? They are counted from the boot of that very machine."""
+    return known.get("boot") in (None, proc.boot_id())
+
+
+def leader_alive(known: Dict[str, Any]) -> bool:
+    """Does the process that was started (vLLM's API server) still live?"""
+    return of_this_boot(known) and proc.alive(int(known["leader"]["pid"]), int(known["leader"]["start"]))
+
+
+def keeper_alive(known: Dict[str, Any]) -> bool:
+    """Does its keeper still live? It does as long as anything of the engine is left."""
+    return of_this_boot(known) and proc.alive(int(known["keeper"]["pid"]), int(known["keeper"]["start"]))
+
+
+class Busy(Exception):
+    """Somebody else is just starting this instance."""
+
+
+@contextlib.contextmanager
+def starting(folder: Path) -> Iterator[None]:
+    """Held while an instance is looked at and started, so that no two do it at once; raises Busy. The kernel frees it."""
+    (folder / "run").mkdir(exist_ok=True)
+    with (folder / "run" / "start.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            raise Busy(f"{folder} is just being started by somebody else") from exc
+        yield
 
 
 def unreadable(home: str, service: str) -> List[int]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
 from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance, engine_log
-from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, proc, stop, supervisor
+from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, proc, stop
 from ansible_collections.modelyard.core.plugins.module_utils.survey import http, services
 
 LOG_BYTES = 4 * 2**20
@@ -20,7 +20,7 @@ def processes(home: str, service: str, state: Dict[str, Any]) -> Dict[str, Any]:
     found = identity.census(stop.claim(home, service))
     mine = [f.process for f in found if f.verdict == identity.OURS and f.process.sid == keeper and f.process.state not in "ZX"]
     return {
-        "alive": supervisor.leader_alive(state),
+        "alive": layout.leader_alive(state),
         "leader": state["leader"]["pid"],
         "comms": [p.comm for p in mine if p.pid != keeper],
         "pids": [p.pid for p in mine],
@@ -94,7 +94,7 @@ def _accept(home: str, service: str, wanted: Dict[str, Any], proof: Dict[str, An
         passed = bool(own) and all(step["passed"] for step in own)
         whole = [step["id"] for step in own] == [step.id for step in acceptance.LADDER]
         state = layout.state(layout.instance_dir(home, service, index))
-        if passed and whole and state and supervisor.leader_alive(state):
+        if passed and whole and state and layout.leader_alive(state):
             kept[index] = {"index": index, "leader": state["leader"], "digest": state["request"]["digest"], **proof}
         elif not passed:
             kept.pop(index, None)
@@ -140,7 +140,7 @@ def walk_one(
             evidence["fatal"] = engine_log.fatal_lines(log_since(state, offset))
             if not complaint and evidence["fatal"]:
                 complaint = f"the engine's log has become fatal: {evidence['fatal'][0]} (log: {log})"
-            if not complaint and not supervisor.leader_alive(state):
+            if not complaint and not layout.leader_alive(state):
                 complaint = f"the engine has ended (log: {log})"
         walked.append(entry(step.id, instance, complaint, detail, evidence))
         if complaint:

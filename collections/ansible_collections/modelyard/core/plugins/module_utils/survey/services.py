@@ -7,7 +7,7 @@ import os
 import socket
 from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence
 
-from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, proc, supervisor
+from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, proc
 from ansible_collections.modelyard.core.plugins.module_utils.survey import http
 
 
@@ -37,7 +37,7 @@ def service(home: str, name: str, table: Dict[int, proc.Process], runtimes_dir: 
         if state is None:
             continue
         request = state["request"]
-        alive = supervisor.leader_alive(state)
+        alive = layout.leader_alive(state)
         if alive:
             sessions_alive.add(int(state["keeper"]["pid"]))
         ready = alive and http.status((request["host"], request["port"]), "/health") == 200

@@ -1,0 +1,146 @@
+"""start.sh: start what does not run, in waves, and wait until it answers."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
+from ansible_collections.modelyard.core.plugins.module_utils.process import supervisor as supervisors
+from ansible_collections.modelyard.core.plugins.module_utils.process.by_hand import deployed, wishes
+from ansible_collections.modelyard.core.plugins.module_utils.process.by_hand.deployed import Deployed, Instance, Refused
+from ansible_collections.modelyard.core.plugins.module_utils.survey import watching
+
+Say = Callable[[str], None]
+START, SKIP, REFUSE = "start", "skip", "refuse"
+STEP_S = 1.0
+
+
+class Verdict(NamedTuple):
+    """What is to be done with one instance, and why."""
+
+    instance: Instance
+    action: str
+    why: str
+    request: Dict[str, Any]
+
+
+def judge(instance: Instance, request: Dict[str, Any], listening: Mapping[int, Optional[int]]) -> Verdict:
+    """`listening`: ports that somebody listens on, with the pid where it may be seen."""
+    state = layout.state(instance.folder)
+    if state and layout.leader_alive(state):
+        other = (
+            "" if state["request"]["digest"] == request["digest"] else ", but with other parameters; stop it first to change them"
+        )
+        why = f"runs already: pid {state['leader']['pid']}, port {state['request']['port']}{other}"
+        return Verdict(instance, SKIP, why, request)
+    if state and layout.keeper_alive(state):
+        why = f"parts of its last start live on (keeper pid {state['keeper']['pid']}): stop it first"
+        return Verdict(instance, REFUSE, why, request)
+    port = int(request["port"])
+    if port in listening:
+        pid = listening[port]
+        who = f"pid {pid} ({proc.command(pid) or 'unknown'})" if pid else "a process that you may not look into"
+        return Verdict(instance, REFUSE, f"port {port} is taken by {who}; it is left alone. BASE_PORT chooses others", request)
+    return Verdict(instance, START, "", request)
+
+
+def listening() -> Dict[int, Optional[int]]:
+    """Every port that somebody listens on, with the pid of the owner where it may be seen."""
+    found = proc.listeners()
+    owners = proc.socket_owners(proc.handles(proc.processes())) if found else {}
+    return {listener.port: owners.get(listener.inode) for listener in found}
+
+
+def run(service: Deployed, words: Sequence[str], environment: Mapping[str, str], say: Say) -> int:
+    """Exit code: 0 all that was asked for runs (and answers, unless WAIT=0), 1 something of it does not. Raises Refused."""
+    wish, wrong = wishes.read(environment, service.info)
+    problems = [deployed.user_problem(service), deployed.lock_problem(service), deployed.admin_problem(service)]
+    reasons = [*wrong, *(problem for problem in problems if problem)]
+    if reasons:
+        raise Refused(*reasons)
+    instances = deployed.chosen(service, words)
+    if wish.first is not None:
+        instances = instances[: wish.first]
+    taken = listening()
+    verdicts = [judge(i, wishes.applied(i.request, wish), taken) for i in instances]
+    for verdict in verdicts:
+        if verdict.action != START:
+            say(f"{verdict.instance.name}: {'skipped, it ' if verdict.action == SKIP else 'REFUSED: '}{verdict.why}")
+    failed = any(verdict.action == REFUSE for verdict in verdicts)
+    started, whole = _waves(service, [v for v in verdicts if v.action == START], wish, say)
+    watched = [v.instance for v in verdicts if v.action == SKIP] + started
+    if wish.wait and watched:
+        whole = _wait(watched, wish.timeout_s, say) and whole
+    return 0 if whole and not failed else 1
+
+
+def _waves(service: Deployed, wanted: List[Verdict], wish: wishes.Wishes, say: Say) -> tuple[List[Instance], bool]:
+    """(those that were started, did all of them start)."""
+    recorded = str(service.info.get("python", ""))
+    python = recorded if os.access(recorded, os.X_OK) else sys.executable
+    started: List[Instance] = []
+    for place, verdict in enumerate(wanted):
+        if place and place % wish.wave == 0:
+            time.sleep(wish.stagger_s)
+            if _dead(started, say):
+                say(f"not started: {', '.join(v.instance.name for v in wanted[place:])}, because one before them ended at once")
+                return started, False
+        try:
+            state = supervisors.start_once(verdict.instance.folder, verdict.request, python)
+        except (supervisors.StartError, OSError) as exc:
+            say(f"{verdict.instance.name}: REFUSED: {exc}")
+            if wanted[place + 1 :]:
+                say(f"not started: {', '.join(v.instance.name for v in wanted[place + 1 :])}")
+            return started, False
+        started.append(verdict.instance)
+        more = "".join(f" {word}" for word in verdict.request.get("words", []))
+        name = (state.get("supervised") or {}).get("name") or ""
+        say(
+            f"{verdict.instance.name}: started, pid {state['leader']['pid']}, port {verdict.request['port']}"
+            f"{f', {name}' if name else ''}{f', with{more}' if more else ''}; log {state['log']}"
+        )
+    return started, True
+
+
+def _dead(instances: Sequence[Instance], say: Say) -> bool:
+    found = False
+    for instance in instances:
+        state = layout.state(instance.folder)
+        if state is None or not layout.leader_alive(state):
+            _tell_death(instance, watching.look(instance.folder), say)
+            found = True
+    return found
+
+
+def _tell_death(instance: Instance, seen: Mapping[str, Any], say: Say) -> None:
+    say(f"{instance.name}: {seen['words']} after {seen['elapsed_s']:.0f} s. Its log says:")
+    for line in seen["deciding"]:
+        say(f"    {line[:400]}")
+    say(f"  whole log: {seen['log']}")
+
+
+def _wait(instances: Sequence[Instance], timeout_s: float, say: Say) -> bool:
+    """Show what the engines are doing until each answers, has ended or is out of time; True when all answer."""
+    waiting = {instance.index: instance for instance in instances}
+    told: Dict[int, str] = {}
+    whole = True
+    while waiting:
+        for index, instance in list(waiting.items()):
+            seen = watching.look(instance.folder)
+            if seen["ended"]:
+                _tell_death(instance, seen, say)
+            elif told.get(index) != seen["words"]:
+                told[index] = seen["words"]
+                say(f"  [{seen['elapsed_s']:4.0f} s] {instance.name}: {seen['words']}")
+            late = not seen["ready"] and not seen["ended"] and seen["elapsed_s"] > timeout_s
+            if late:
+                say(f"{instance.name}: does not answer after {timeout_s:.0f} s: {seen['words']}. It goes on; log {seen['log']}")
+            if seen["ready"] or seen["ended"] or late:
+                del waiting[index]
+                whole = whole and seen["ready"]
+        if waiting:
+            time.sleep(STEP_S)
+    return whole

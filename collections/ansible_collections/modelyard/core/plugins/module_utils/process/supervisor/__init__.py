@@ -1,0 +1,55 @@
+"""Who keeps an instance running, behind one small interface.
+
+    plain         the keeper as a detached process; needs nothing of the host
+    screen        the same, with a named session of screen whose window shows the log
+    systemd       a unit of the system; starts anew what has ended, also after a reboot
+    systemd_user  the same as a unit of the user's own manager
+
+Only the systemd ones start anything again by themselves. A further supervisor is one more class and one more entry below.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Dict
+
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout
+from ansible_collections.modelyard.core.plugins.module_utils.process.layout import leader_alive, of_this_boot
+from ansible_collections.modelyard.core.plugins.module_utils.process.supervisor.base import StartError, Supervisor
+from ansible_collections.modelyard.core.plugins.module_utils.process.supervisor.plain import Plain
+from ansible_collections.modelyard.core.plugins.module_utils.process.supervisor.screen import Screen
+from ansible_collections.modelyard.core.plugins.module_utils.process.supervisor.systemd import Systemd, release_earlier
+
+__all__ = ["SUPERVISORS", "Plain", "StartError", "Supervisor", "leader_alive", "of_this_boot", "start_once"]
+
+#: How long a unit of an earlier supervisor may take to stop.
+RELEASE_S = 300.0
+SUPERVISORS: Dict[str, Supervisor] = {
+    "plain": Plain(),
+    "screen": Screen(),
+    "systemd": Systemd(user=False),
+    "systemd_user": Systemd(user=True),
+}
+
+
+def start_once(folder: Path, request: Dict[str, Any], python: str) -> Dict[str, Any]:
+    """Start an instance by order of a person or a deploy; raises StartError, also when it runs already or is being started."""
+    if request["supervisor"] not in SUPERVISORS:
+        raise StartError(f"there is no supervisor {request['supervisor']}: there are {', '.join(SUPERVISORS)}")
+    try:
+        with layout.starting(folder):
+            known = layout.state(folder)
+            if known and leader_alive(known):
+                raise StartError(
+                    f"{request['name']} runs already (pid {known['leader']['pid']}, port {known['request']['port']})"
+                )
+            if known and layout.keeper_alive(known):
+                raise StartError(
+                    f"parts of the last start of {request['name']} live on without their API server (keeper pid "
+                    f"{known['keeper']['pid']}): stop it first"
+                )
+            release_earlier(folder, request["supervisor"], RELEASE_S)
+            (folder / "run" / "ordered").touch()
+            return SUPERVISORS[request["supervisor"]].start(folder, request, python)
+    except layout.Busy as exc:
+        raise StartError(str(exc)) from exc

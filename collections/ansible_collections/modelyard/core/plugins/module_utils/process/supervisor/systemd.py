@@ -1,0 +1,143 @@
+"""A unit of systemd, of the system or of the user: starts the keeper anew when it has ended, and at boot.
+
+The unit file is rendered into the instance's folder, where its changes are shown, and put into systemd's place at the start.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Dict, List
+
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout
+from ansible_collections.modelyard.core.plugins.module_utils.process.supervisor import base
+from ansible_collections.modelyard.core.plugins.module_utils.process.systemctl import (
+    Manager,
+    Refused,
+    owner,
+    user_manager_problem,
+)
+
+MEMORY_S = 120.0
+
+
+def unit_name(request: Dict[str, Any]) -> str:
+    """`modelyard-qwen3-14b-32k.service`."""
+    return f"modelyard-{request['session']}.service"
+
+
+class Systemd:
+    """`user`: of this user's own manager, which needs no root."""
+
+    def __init__(self, user: bool) -> None:
+        self.manager = Manager(user)
+        self.kind = "systemd_user" if user else "systemd"
+
+    def start(self, folder: Path, request: Dict[str, Any], python: str) -> Dict[str, Any]:
+        """Put the unit file in place, enable and start it, and wait until the engine's pid is written down."""
+        name = unit_name(request)
+        source = folder / name
+        base.program(folder)
+        problem = self._problem(source, folder)
+        if problem:
+            raise base.StartError(problem)
+        layout.ask_for(folder, request)
+        before = layout.state(folder)
+        known = layout.read_json(folder.parent / layout.SERVICE_FILE) or {}
+        limit_s = base.START_LIMIT_S + float(known.get("stop", {}).get("memory_s", MEMORY_S))  # as ExecStartPre waits
+        try:
+            self.manager.install(source, name)
+            self.manager.enable(name)
+            self.manager.start(name)
+        except (Refused, OSError) as exc:
+            raise base.StartError(f"{name} could not be started: {exc}. {self._rights()}") from exc
+        looks = [0]
+
+        def failed() -> str:
+            looks[0] += 1
+            if looks[0] % 50:  # each look is a program
+                return ""
+            shown = self.manager.show(name)
+            return f"{name} has failed ({shown.get('Result', '')}): {self._journal(name)}" if _is_over(shown) else ""
+
+        state = base.wait_for_state(folder, before, limit_s, failed)
+        if state is None:
+            raise base.StartError(f"{name} has not started the engine within {limit_s:.0f} s: {self._journal(name)}")
+        return state
+
+    def _problem(self, source: Path, folder: Path) -> str:
+        if not source.is_file():
+            return f"{source} is not there: deploy the service again"
+        if self.manager.user and user_manager_problem():
+            return f"{user_manager_problem()}. `loginctl enable-linger` starts one; where that is refused, root does it"
+        target = self.manager.units / source.name
+        try:
+            whose = owner(target.read_text(encoding="utf-8", errors="replace"))
+        except FileNotFoundError:
+            return ""
+        except OSError as exc:
+            return f"{target} cannot be read: {exc}"
+        if whose and os.path.realpath(whose) == os.path.realpath(str(folder)):
+            return ""
+        return (
+            f"{target} is there and is not this instance's ({whose or 'not made by Modelyard'}): rename the service, or remove it"
+        )
+
+    def _rights(self) -> str:
+        if self.manager.user:
+            return "Nothing was started."
+        return "Units of the system need root, or sudo without a password; systemd_user needs neither. Nothing was started."
+
+    def _journal(self, name: str) -> str:
+        return f"see `journalctl {'--user ' if self.manager.user else ''}-u {name}`"
+
+    def release(self, folder: Path, request: Dict[str, Any], limit_s: float) -> List[str]:
+        """Disable and stop the unit; its ExecStop is the careful stop, so the engine is gone afterwards as a rule."""
+        return [*release_earlier(folder, self.kind, limit_s), *self.release_unit(folder, request, limit_s)]
+
+    def release_unit(self, folder: Path, request: Dict[str, Any], limit_s: float) -> List[str]:
+        """The same for the unit alone."""
+        name = unit_name(request)
+        shown = self.manager.show(name)
+        if shown.get("LoadState") in (None, "not-found"):
+            return []
+        done = []
+        layout.asked_to_stop(folder)
+        try:
+            if shown.get("UnitFileState") == "enabled":
+                self.manager.disable(name)
+                done.append(f"disabled {name}: it is not started at boot")
+            if shown.get("ActiveState") not in ("inactive", "failed"):
+                self.manager.stop(name, limit_s)
+                done.append(f"stopped {name}: systemd does not start it again")
+        except Refused as exc:
+            done.append(f"{name} could not be released, systemd may start it again: {exc}. {self._rights()}")
+        return done
+
+    def describe(self, folder: Path, request: Dict[str, Any]) -> Dict[str, Any]:
+        """The unit as systemd shows it."""
+        name = unit_name(request)
+        shown = self.manager.show(name)
+        words = [f"{shown.get('ActiveState', 'unknown')} ({shown.get('SubState', 'systemd does not answer')})"]
+        words += [f"started anew {shown['NRestarts']} times"] if shown.get("NRestarts", "0") not in ("0", "") else []
+        words += [shown["UnitFileState"]] if shown.get("UnitFileState") else ["not installed"] if shown else []
+        alive = shown.get("ActiveState") in ("active", "activating", "deactivating", "reloading") if shown else None
+        detail = f"{', '.join(words)}; {base.keeper_line(folder)}"
+        return {"kind": self.kind, "name": name, "alive": alive, "detail": detail, "attach": ""}
+
+
+def release_earlier(folder: Path, kind: str, limit_s: float) -> List[str]:
+    """Release the unit that the last start was made with, when the instance has another supervisor (`kind`) by now.
+
+    Otherwise systemd would go on starting it anew beside that one.
+    """
+    state = layout.state(folder) or {}
+    seen = state.get("supervised")
+    before = seen.get("kind") if isinstance(seen, dict) else None
+    if before not in ("systemd", "systemd_user") or before == kind or not state["request"].get("session"):
+        return []
+    return Systemd(user=before == "systemd_user").release_unit(folder, state["request"], limit_s)
+
+
+def _is_over(shown: Dict[str, str]) -> bool:
+    return shown.get("ActiveState") in ("failed", "inactive") and shown.get("SubState") != "auto-restart"

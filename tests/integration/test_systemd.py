@@ -1,0 +1,236 @@
+"""Units of systemd, as far as that goes without systemd: a small program in systemctl's place starts what a unit file says.
+
+The real systemd is met in the scenarios in containers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import deployed
+import pytest
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout, supervisor, systemctl
+from ansible_collections.modelyard.core.plugins.module_utils.process.by_hand import free
+from ansible_collections.modelyard.core.plugins.module_utils.process.stop import run
+from ansible_collections.modelyard.core.plugins.module_utils.survey import supervisors
+from harness import alive, free_port, until
+
+NAME = "unit-one"
+UNIT = f"modelyard-{NAME}.service"
+# Keeps the states of units in files, runs ExecStart in a session of its own and ExecStop in the foreground.
+SYSTEMCTL = r"""#!%(python)s
+import json, os, shlex, subprocess, sys
+from pathlib import Path
+units, log = Path(%(units)r), Path(%(log)r)
+words = [w for w in sys.argv[1:] if w not in ("--no-ask-password", "--no-block")]
+log.open("a").write(" ".join(words) + "\n")
+words = [w for w in words if w != "--user"]
+state = units / "states"
+states = json.loads(state.read_text()) if state.exists() else {}
+verb, unit = words[0], words[-1]
+def lines(key):
+    return [l.split("=", 1)[1] for l in (units / unit).read_text().splitlines() if l.startswith(key + "=")]
+def put(**more):
+    states.setdefault(unit, {}).update(more)
+    state.write_text(json.dumps(states))
+if verb == "restart":
+    put(ActiveState="active", SubState="running", Result="success")
+    for line in lines("ExecStartPre"):
+        if subprocess.run(shlex.split(line)).returncode:
+            put(ActiveState="failed", SubState="failed", Result="exit-code")
+            sys.exit(0)
+    subprocess.Popen(shlex.split(lines("ExecStart")[0]), start_new_session=True, stdin=-3, stdout=-3, stderr=-3)
+elif verb == "stop":
+    for line in lines("ExecStop"):
+        subprocess.run(shlex.split(line))
+    put(ActiveState="inactive", SubState="dead")
+elif verb in ("enable", "disable"):
+    put(UnitFileState=verb + "d")
+elif verb == "show":
+    known = {"LoadState": "loaded" if (units / unit).exists() else "not-found", "ActiveState": "inactive", "SubState": "dead",
+             "NRestarts": "0", "UnitFileState": ""}
+    for key, value in {**known, **states.get(unit, {})}.items():
+        print(f"{key}={value}")
+elif verb == "reset-failed" and unit not in states:
+    sys.exit(1)
+"""
+
+QUICK = {"grace_s": 1, "term_s": 1, "kill_s": 5, "memory_s": 0, "release_supervisor": False}
+
+
+@pytest.fixture
+def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folder of unit files, with `calls` of systemctl; sudo wants a password."""
+    folder, programs = tmp_path / "units", tmp_path / "programs"
+    folder.mkdir()
+    programs.mkdir()
+    text = SYSTEMCTL % {"python": sys.executable, "units": str(folder), "log": str(folder / "calls")}
+    (programs / "systemctl").write_text(text)
+    (programs / "sudo").write_text("#!/bin/sh\necho 'sudo: a password is required' >&2\nexit 1\n")
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setattr(systemctl.Manager, "units", folder)
+    monkeypatch.setattr(supervisor.systemd, "user_manager_problem", lambda: "")
+    return folder
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    made = tmp_path / "home"
+    made.mkdir()
+    yield made
+    run.stop_service(str(made), NAME, options=QUICK)
+
+
+def folder_of(home: Path, **changes: Any) -> Path:
+    deployed.write(home, deployed.service(home, NAME, free_port(), supervisor="systemd", **changes))
+    return layout.instance_dir(str(home), NAME, 0)
+
+
+def request(folder: Path) -> dict[str, Any]:
+    found = layout.read_json(folder / layout.REQUEST_FILE)
+    assert found is not None
+    return found
+
+
+def calls(units: Path) -> list[str]:
+    path = units / "calls"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_a_start_installs_enables_and_starts_and_a_release_stops_carefully(units: Path, home: Path) -> None:
+    folder = folder_of(home)
+    state = supervisor.start_once(folder, request(folder), sys.executable)
+    assert state["supervised"] == {"kind": "systemd", "name": UNIT}
+    assert (units / UNIT).read_bytes() == (folder / UNIT).read_bytes()
+    verbs = [call.split()[0] for call in calls(units) if not call.startswith("show")]
+    assert verbs == ["daemon-reload", "enable", "reset-failed", "restart"]
+    kind = supervisor.SUPERVISORS["systemd"]
+    shown = kind.describe(folder, request(folder))
+    assert shown["alive"] is True
+    assert shown["detail"].startswith("active (running), enabled; engine pid ")
+    until(lambda: layout.state(folder)["ready_at"], 10, "it answers")
+    done = kind.release(folder, request(folder), 60.0)
+    assert done == [f"disabled {UNIT}: it is not started at boot", f"stopped {UNIT}: systemd does not start it again"]
+    until(lambda: not alive(state["keeper"]["pid"]), 5, "the keeper has ended")
+    assert json.loads((folder / "run/starts.json").read_text())["starts"][-1]["asked"] is True
+    assert kind.release(folder, request(folder), 60.0) == []
+
+
+def test_a_unit_file_of_somebody_else_is_left_alone(units: Path, home: Path) -> None:
+    folder = folder_of(home)
+    for text, words in (
+        ("[Service]\nExecStart=/bin/true\n", "not made by Modelyard"),
+        ("X-Modelyard=/other/home/x\n", "/other/home/x"),
+    ):
+        (units / UNIT).write_text(text)
+        with pytest.raises(supervisor.StartError, match=words):
+            supervisor.start_once(folder, request(folder), sys.executable)
+        assert (units / UNIT).read_text() == text
+    assert [c for c in calls(units) if not c.startswith("show")] == []
+    seen = supervisors.look(str(home), {"systemd": [NAME, "none"]}, str(home))
+    assert seen["systemd"]["units"] == {UNIT: "/other/home/x"}
+
+
+def test_another_supervisor_takes_over_only_after_the_unit_was_released(units: Path, home: Path) -> None:
+    folder = folder_of(home)
+    before = supervisor.start_once(folder, request(folder), sys.executable)
+    # The inventory has changed; instance.json says plain, and what runs is a unit.
+    layout.write_json(folder / layout.REQUEST_FILE, {**request(folder), "supervisor": "plain"})
+    until(lambda: layout.state(folder)["ready_at"], 10, "it answers")
+    done = supervisor.SUPERVISORS["plain"].release(folder, request(folder), 60.0)
+    assert [line.split()[0] for line in done] == ["disabled", "stopped"]
+    until(lambda: not alive(before["keeper"]["pid"]), 5, "the keeper has ended")
+    # A unit that waits for its next try is released by the start itself.
+    states = json.loads((units / "states").read_text())
+    layout.write_json(units / "states", {UNIT: {**states[UNIT], "ActiveState": "activating", "UnitFileState": "enabled"}})
+    after = supervisor.start_once(folder, request(folder), sys.executable)
+    assert after["supervised"]["kind"] == "plain"
+    assert json.loads((units / "states").read_text())[UNIT]["ActiveState"] == "inactive"
+    assert alive(after["leader"]["pid"])
+
+
+def test_without_rights_it_is_refused_with_the_reason_and_what_helps(
+    units: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = folder_of(home)
+    monkeypatch.setattr(systemctl.os, "geteuid", lambda: 4711)
+    with pytest.raises(supervisor.StartError, match=r"a password is required.*systemd_user needs neither"):
+        supervisor.SUPERVISORS["systemd"].start(folder, request(folder), sys.executable)
+    assert layout.state(folder) is None
+
+
+def test_the_users_own_manager_is_reached_without_the_callers_environment(
+    units: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = folder_of(home)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/4711")
+    state = supervisor.SUPERVISORS["systemd_user"].start(folder, request(folder), sys.executable)
+    assert all(c.startswith("--user ") for c in calls(units))
+    assert alive(state["leader"]["pid"])
+
+
+def test_a_user_without_a_manager_is_told_what_to_do(home: Path) -> None:
+    folder = folder_of(home)
+    if os.path.isdir(systemctl.runtime_dir() + "/systemd"):
+        pytest.skip("this user has a manager")
+    with pytest.raises(supervisor.StartError, match="loginctl enable-linger"):
+        supervisor.SUPERVISORS["systemd_user"].start(folder, request(folder), sys.executable)
+    seen = supervisors.look(str(home), {"systemd_user": [NAME]})
+    assert seen["systemd_user"]["problem"]
+    assert seen["systemd_user"]["lingers"] is False
+
+
+def test_an_engine_that_is_not_let_start_is_told_with_the_place_of_the_log(units: Path, home: Path) -> None:
+    folder = folder_of(home)
+    (folder.parent / layout.PROGRAM).write_text("import sys\nsys.exit(1)\n")
+    with pytest.raises(supervisor.StartError, match="journalctl -u modelyard-unit-one"):
+        supervisor.start_once(folder, request(folder), sys.executable)
+
+
+def test_a_start_waits_after_failures_but_not_when_somebody_has_ordered_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = folder_of(home)
+    slept: list[float] = []
+    monkeypatch.setattr(free.time, "sleep", slept.append)
+    (folder / "run").mkdir()
+    now = free.time.time()
+    failed = {"log": "a", "at": now, "ended_at": now, "served_s": 0.0, "asked": False, "ordered": False}
+    layout.write_json(folder / "run/starts.json", {"starts": [failed, failed, failed]})
+    said: list[str] = []
+    assert free.run(folder, said.append) == 0
+    assert 35 < slept[0] <= 40
+    assert said == ["3 start(s) in a row have failed: waiting 40 s before the next"]
+    (folder / "run/ordered").touch()
+    assert free.run(folder, said.append) == 0
+    assert len(slept) == 1
+
+
+def test_a_start_waits_until_the_memory_of_its_cards_is_back(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = folder_of(home)
+    info = {**layout.read_json(folder.parent / "service.json"), "backend": "nvidia", "stop": {"memory_s": 30}}
+    layout.write_json(folder.parent / "service.json", {**info, "backends": {"nvidia": {"vendor": "10de"}}})
+    layout.write_json(folder / "instance.json", {**request(folder), "devices": [{"index": 1, "uuid": "GPU-1", "bus_id": ""}]})
+    clock = [0.0]
+    monkeypatch.setattr(free.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(free.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    used = iter([30000, 20000, 64])
+
+    def look(*more: Any) -> dict[str, Any]:
+        return {"GPU-1": free.card_memory.Memory(next(used), 49140, 0, 4)}
+
+    monkeypatch.setattr(free.card_memory, "look", look)
+    said: list[str] = []
+    assert free.run(folder, said.append) == 0
+    assert said[0] == "waiting for the memory of the cards: card 1 holds 30000 MiB, idle is 4 MiB (0 MiB are others')"
+    assert clock[0] == 4.0
+    monkeypatch.setattr(free.card_memory, "look", lambda *more: {})
+    assert free.run(folder, said.append) == 1
+    assert "what card 1 holds is not known" in said[-1]
+    assert clock[0] >= 34.0
+    (folder.parent / "service.json").unlink()  # there is no such tool here, and nothing to stop
