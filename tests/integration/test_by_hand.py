@@ -195,10 +195,13 @@ def test_another_user_is_refused(home: Path) -> None:
 def test_files_that_are_not_whole_are_refused_with_the_next_step(home: Path) -> None:
     folder = many(home)
     (folder / "instance-1/instance.json").write_text("{")
-    (folder / "instance-2/instance.json").unlink()
+    (folder / "instance-2/instance.json").write_text("[]")
     done = deployed.call(folder, "start_cluster.sh")
     assert done.returncode == 2
     assert done.stderr.count("deploy the service again") == 2
+    for index in range(3):
+        (folder / f"instance-{index}/instance.json").unlink()
+    assert "no instance of" in deployed.call(folder, "start_cluster.sh").stderr
     (folder / "service.json").write_text("[]")
     assert "deploy the service again" in deployed.call(folder, "status_cluster.sh").stderr
 

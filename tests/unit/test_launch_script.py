@@ -6,12 +6,10 @@ import os
 import subprocess
 
 import pytest
-from ansible.plugins.filter.core import FilterModule
-from ansible_collections.modelyard.core.plugins.module_utils.plan import planner
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from ansible_collections.modelyard.core.plugins.module_utils.plan import files, planner
+from deployed import host, rendered
 from unit import worlds
 
-TEMPLATES = worlds.ROOT / "roles/service/templates"
 SECRET = "sk-Zq9x W7'vK$(id)"
 # Everything that has once come in from a caller's shell (story A), and what a shell can be told by its environment.
 CALLER = {
@@ -39,15 +37,10 @@ CALLER = {
 ENGINE = '#!/bin/sh\nprintf "%s\\0" "$@" > "$PWD/words"\nexec env -0 > "$PWD/environment"\n'
 
 
-def rendered(name, service, instance):
-    # As the template module renders: blocks are trimmed, the last newline stays, an unknown name is an error.
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
-    )
-    environment.filters.update(FilterModule().filters())
-    return environment.get_template(name).render(
-        ansible_managed="Written by Modelyard.\nChanges are lost.", service_item=[service, instance]
-    )
+def of_first(template, planned, home):
+    """A file of the first instance of a planned service."""
+    made = files.of_service(planned, host(home))
+    return rendered(template, made, made["instances"][0])
 
 
 @pytest.fixture
@@ -67,7 +60,7 @@ def deploy(tmp_path):
         (folder / "run").mkdir(parents=True)
         wanted = planned["services"][0]
         for name, template in (("launch.sh", "launch.sh.j2"), ("env", "env.j2")):
-            (folder / name).write_text(rendered(template, wanted, wanted["instances"][0]), encoding="utf-8")
+            (folder / name).write_text(of_first(template, wanted, tmp_path), encoding="utf-8")
         if key is not None:
             (folder.parent / "api_key").write_text(key + "\n", encoding="utf-8")
         return folder
@@ -204,11 +197,13 @@ def test_the_scripts_say_who_wrote_them_and_how_to_change_them(deploy):
 def test_rendering_twice_gives_the_same_files(deploy, tmp_path):
     planned = planner.plan(worlds.intent(worlds.service()), worlds.survey())["services"][0]
     for template in ("launch.sh.j2", "env.j2"):
-        assert rendered(template, planned, planned["instances"][0]) == rendered(
-            template,
-            planned,
-            planned["instances"][0],
-        )
+        assert of_first(template, planned, tmp_path) == of_first(template, planned, tmp_path)
+
+
+def test_words_given_to_the_script_go_to_the_engine_behind_its_own(deploy):
+    words, environment = launched(deploy(), "--port", "8100", "a b")
+    assert words[-3:] == ["--port", "8100", "a b"]
+    assert "http_proxy" not in environment
 
 
 def test_the_script_is_the_process_that_becomes_the_engine(deploy):

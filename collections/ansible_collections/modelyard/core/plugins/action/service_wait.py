@@ -6,7 +6,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.modelyard.core.plugins.plugin_utils import call
+from ansible_collections.modelyard.core.plugins.plugin_utils import call, deaths
 from ansible_collections.modelyard.core.plugins.plugin_utils.plain import plain
 
 display = Display()
@@ -36,10 +36,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 known[one["index"]] = one["words"]
             ended = {i: s for i, s in seen.items() if s["ended"]}
             if ended:
-                display.display(_death(service, ended))
-                who = ", ".join(f"{service}/{i} {s['words']}" for i, s in ended.items())
-                kept_in = call.keep_evidence(self, args["home"], service, "died_at_start", {}, task_vars or {})
-                result.update(failed=True, msg=f"{who} before it was ready; the lines that decide stand above. {kept_in}")
+                result.update(failed=True, msg=deaths.tell(self, args["home"], service, ended, task_vars or {}))
                 return result
             if all(s["ready"] for s in seen.values()):
                 result["instances"] = seen
@@ -49,15 +46,6 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 kept_in = call.keep_evidence(self, args["home"], service, "not_ready", {}, task_vars or {})
                 result.update(failed=True, msg=f"{_late(service, late, timeout_s)} {kept_in}")
                 return result
-
-
-def _death(service: str, ended: dict[str, Any]) -> str:
-    lines = []
-    for index, one in ended.items():
-        lines += [f"{service}/{index} {one['words']} after {one['elapsed_s']:.0f} s, before it was ready. Its log says:"]
-        lines += [f"    {line[:400]}" for line in one["deciding"]]
-        lines += [f"  whole log: {one['log']}"]
-    return "\n".join(lines)
 
 
 def _late(service: str, late: dict[str, Any], timeout_s: float) -> str:

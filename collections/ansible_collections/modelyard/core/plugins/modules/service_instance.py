@@ -1,23 +1,21 @@
 #!/usr/bin/python
-"""Module: start one instance of a service."""
+"""Module: start some instances of a service."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: service_instance
-short_description: Start the engines of a service under their supervisor
+short_description: Start engines of a service under their supervisor
 description:
-  - Starts C(launch.sh) of each instance whose wanted engine does not run yet.
+  - Starts each of the instances that does not run, as its C(instance.json) on the host says.
   - An engine that runs with other parameters is never replaced here; stop it first.
+  - Starts nothing when an instance that an earlier call has started has ended already. The action plugin service_start calls it
+    once for each wave.
 options:
   home: {description: The project's folder on the host., type: path, required: true}
   service: {description: Name of the service., type: str, required: true}
-  instances: {description: The instances as the plan has them., type: list, elements: dict, required: true}
-  host: {description: Address that the engine listens on., type: str, required: true}
-  runtime: {description: Folder of the runtime., type: path, required: true}
-  model: {description: Fingerprint of the model., type: str, default: ""}
-  shutdown_timeout_s: {description: What the engine is allowed for open requests at a stop., type: float, default: 0}
-  supervisor: {description: Who keeps it., type: str, choices: [plain], default: plain}
+  instances: {description: "Name, index and digest of each instance to start.", type: list, elements: dict, required: true}
+  earlier: {description: Indexes of instances that were started just before., type: list, elements: int, default: []}
 author: [Modelyard]
 """
 
@@ -26,19 +24,30 @@ EXAMPLES = r"""
   modelyard.core.service_instance:
     home: /opt/modelyard
     service: qwen3-14b-32k
-    instances: "{{ plan_result.services[0].instances }}"
-    host: 0.0.0.0
-    runtime: /opt/modelyard/runtimes/vllm
+    instances: [{name: qwen3-14b-32k/0, index: 0, digest: 0123456789abcdef}]
 """
 
 RETURN = r"""
-states: {description: Keeper and leader (pid and start time) and log by instance., type: dict, returned: success}
+states: {description: "Keeper, leader, supervisor and log by instance.", type: dict, returned: success}
+started: {description: Names of the instances that were started., type: list, elements: str, returned: always}
+indexes: {description: Their indexes., type: list, elements: int, returned: always}
+ended: {description: Those of C(earlier) that have ended; then nothing was started., type: list, elements: int, returned: success}
 """
 
 import sys
+from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, supervisor
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout, supervisor
+
+
+def wanted(folder: Path, instance: dict, check_mode: bool) -> dict:
+    """The request on the host, when it is the one of the plan; raises StartError."""
+    request = layout.read_json(folder / layout.REQUEST_FILE)
+    if not check_mode and (request is None or request.get("digest") != instance["digest"]):
+        what = "is not there" if request is None else "is of another plan"
+        raise supervisor.StartError(f"{folder / layout.REQUEST_FILE} {what}: another run has changed it, deploy again")
+    return request
 
 
 def main() -> None:
@@ -48,50 +57,45 @@ def main() -> None:
             "home": {"type": "path", "required": True},
             "service": {"type": "str", "required": True},
             "instances": {"type": "list", "elements": "dict", "required": True},
-            "host": {"type": "str", "required": True},
-            "runtime": {"type": "path", "required": True},
-            "model": {"type": "str", "default": ""},
-            "shutdown_timeout_s": {"type": "float", "default": 0.0},
-            "supervisor": {"type": "str", "choices": ["plain"], "default": "plain"},
+            "earlier": {"type": "list", "elements": "int", "default": []},
         },
         supports_check_mode=True,
     )
     args = module.params
-    states, started = {}, []
-    for instance in args["instances"]:
-        index = int(instance["index"])
-        folder = layout.instance_dir(args["home"], args["service"], index)
+    result = {"states": {}, "started": [], "indexes": [], "ended": []}
+    for index in args["earlier"]:
+        state = layout.state(layout.instance_dir(args["home"], args["service"], index))
+        if state is None or not layout.leader_alive(state):
+            result["ended"].append(index)
+    for instance in [] if result["ended"] else args["instances"]:
+        folder = layout.instance_dir(args["home"], args["service"], int(instance["index"]))
         state = layout.state(folder)
-        alive = state is not None and supervisor.leader_alive(state)
+        alive = state is not None and layout.leader_alive(state)
         if alive and state["request"]["digest"] == instance["digest"]:
-            pass
-        elif alive and not module.check_mode:  # in check mode the stop before this was only shown
-            module.fail_json(msg=f"{instance['name']} runs with other parameters (pid {state['leader']['pid']}); stop it first")
-        else:
-            started.append(instance["name"])
-            if module.check_mode:
+            result["states"][str(instance["index"])] = shown(state)
+            continue
+        try:
+            request = wanted(folder, instance, module.check_mode)
+            if module.check_mode:  # the stop before this was only shown
+                result["started"].append(instance["name"])
                 continue
-            try:
-                state = supervisor.SUPERVISORS[args["supervisor"]].start(folder, request(args, instance), sys.executable)
-            except (supervisor.StartError, OSError) as exc:
-                module.fail_json(msg=str(exc), started=started)
-        states[str(index)] = {key: state[key] for key in ("keeper", "leader", "log", "started_at")}
-    module.exit_json(changed=bool(started), states=states, started=started)
+            if alive:
+                raise supervisor.StartError(
+                    f"{instance['name']} runs with other parameters (pid {state['leader']['pid']}); stop it first"
+                )
+            # Before the start: one that fails half-way is stopped with the others.
+            result["started"].append(instance["name"])
+            result["indexes"].append(int(instance["index"]))
+            state = supervisor.start_once(folder, request, sys.executable)
+        except (supervisor.StartError, OSError) as exc:
+            module.fail_json(msg=str(exc), changed=bool(result["started"]), **result)
+        result["states"][str(instance["index"])] = shown(state)
+    module.exit_json(changed=bool(result["started"]), **result)
 
 
-def request(args: dict, instance: dict) -> dict:
-    """What the keeper is asked for, and what a later survey compares with."""
-    return {
-        "service": args["service"],
-        "index": int(instance["index"]),
-        "host": args["host"],
-        "port": int(instance["port"]),
-        "digest": instance["digest"],
-        "runtime": args["runtime"],
-        "shutdown_timeout_s": args["shutdown_timeout_s"],
-        "marker": {identity.MARKER: args["service"]},
-        "launch": {"argv": instance["argv"], "environment": instance["environment"], "model": args["model"]},
-    }
+def shown(state: dict) -> dict:
+    """What is of interest about a start."""
+    return {key: state.get(key) for key in ("keeper", "leader", "supervised", "log", "started_at")}
 
 
 if __name__ == "__main__":

@@ -53,13 +53,17 @@ def load(folder: Path) -> Deployed:
     instances, missing = [], []
     for index in info["instances"]:
         place = layout.instance_dir(home, info["service"], int(index))
+        if not (place / layout.REQUEST_FILE).exists():
+            continue  # a deploy of other instances only (`only=`) has not written it yet
         request = layout.read_json(place / layout.REQUEST_FILE)
         if request is None or not {"name", "port", "host", "digest", "launch", "supervisor"} <= set(request):
-            missing.append(f"{place / layout.REQUEST_FILE} is not there or not whole: deploy the service again")
+            missing.append(f"{place / layout.REQUEST_FILE} is not whole: deploy the service again")
         else:
             instances.append(Instance(int(index), place, request))
     if missing:
         raise Refused(*missing)
+    if not instances:
+        raise Refused(f"no instance of {info['service']} was ever written to {folder}: deploy the service again")
     return Deployed(home, info["service"], layout.service_dir(home, info["service"]), info, instances)
 
 

@@ -1,0 +1,203 @@
+"""What a deploy writes into the folders of services, as data: from the plan to service.json, instance.json, units, client.env.
+
+All defaults for what a plan does not say stand here, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
+
+from ansible_collections.modelyard.core.plugins.module_utils.plan import intent, unit
+from ansible_collections.modelyard.core.plugins.module_utils.process.identity import MARKER
+
+INSTANCE_MARKER = "MODELYARD_INSTANCE"
+START = {"stagger_s": 5.0, "wave": 1}
+LOGS = {"cap_mib": 256, "keep": 20}
+STOP = {"drain_command": "", "drain_s": 30, "memory_s": 120}
+#: An instance with one of these actions keeps the files that it was started with.
+UNTOUCHED = ("refused", "leave", "stop")
+STARTED = ("start", "restart")
+STOPPED = ("restart", "stop")
+SYSTEMD = ("systemd", "systemd_user")
+COMMANDS = ("start", "stop", "status")
+#: For those who call a service from the host it runs on: they get no card and few threads, whatever the service has.
+CLIENT = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "4", "MKL_NUM_THREADS": "4"}
+
+
+class Host(NamedTuple):
+    """Where the files go. `user`: whom the home belongs to; `python`: the interpreter that the scripts call first."""
+
+    home: str
+    runtimes_dir: str
+    sysroot: str
+    tool_path: Sequence[str]
+    user: str
+    python: str
+    version: str
+    stop_margin_s: float
+    backends: Mapping[str, Any]
+
+
+def action(service: Mapping[str, Any], instance: Mapping[str, Any]) -> str:
+    """What is to be done with an instance; where the plan does not say it for each, what it says for the service."""
+    return str(instance.get("action") or service["action"])
+
+
+def session(service: Mapping[str, Any], instance: Mapping[str, Any]) -> str:
+    """Name of the session or unit: the service's, with a number where there are several instances."""
+    return str(instance.get("session") or intent.session(service, int(instance["index"])))
+
+
+def devices(instance: Mapping[str, Any]) -> List[Dict[str, Any]]:
+    """The cards of an instance as they are known to the host."""
+    if "devices" in instance:
+        return [dict(device) for device in instance["devices"]]
+    indexes = [card for rank in instance["cards"] for card in rank]
+    return [{"index": index, "uuid": "", "bus_id": "", "device_files": []} for index in indexes]
+
+
+def request(service: Mapping[str, Any], instance: Mapping[str, Any]) -> Dict[str, Any]:
+    """instance.json: what is to be started, and what a later survey compares with."""
+    return {
+        "schema": 1,
+        "service": service["name"],
+        "index": int(instance["index"]),
+        "name": instance["name"],
+        "host": service["listen"]["host"],
+        "port": int(instance["port"]),
+        "digest": instance["digest"],
+        "runtime": service["runtime"]["path"],
+        "backend": service["backend"],
+        "supervisor": service["supervisor"],
+        "session": session(service, instance),
+        "shutdown_timeout_s": float(service["shutdown_timeout_s"]),
+        "devices": devices(instance),
+        "logs": {**LOGS, **service.get("logs", {})},
+        "marker": {MARKER: service["name"], INSTANCE_MARKER: str(instance["index"])},
+        "launch": {
+            "argv": list(instance["argv"]),
+            "environment": dict(instance["environment"]),
+            "model": service["model"]["fingerprint"],
+        },
+    }
+
+
+def stop(service: Mapping[str, Any], margin_s: float) -> Dict[str, Any]:
+    """How this service is stopped."""
+    return {"grace_s": float(service["shutdown_timeout_s"]) + margin_s, **STOP, **service.get("stop", {})}
+
+
+def service_file(service: Mapping[str, Any], host: Host) -> Dict[str, Any]:
+    """service.json."""
+    known = {name: dict(entry) for name, entry in host.backends.items() if name == service["backend"]}
+    return {
+        "schema": 1,
+        "service": service["name"],
+        "home": host.home,
+        "sysroot": host.sysroot,
+        "tool_path": list(host.tool_path),
+        "python": host.python,
+        "backend": service["backend"],
+        "backends": known,
+        "runtimes_dir": host.runtimes_dir,
+        "instances": [int(i["index"]) for i in service["instances"] if action(service, i) != "stop"],
+        "start": {**START, **service.get("start", {})},
+        "stop": stop(service, host.stop_margin_s),
+        "listen": dict(service["listen"]),
+        "model_id": service["model"]["id"],
+        "secured": bool(service["secured"]),
+        "ready_timeout_s": int(service["ready_timeout_s"]),
+        "version": host.version,
+    }
+
+
+def client_env(service: Mapping[str, Any], folder: str) -> Dict[str, Any]:
+    """What a client of the service needs to know: {names and values, comment}."""
+    address = service["listen"]["host"]
+    shown = "127.0.0.1" if address in ("", "0.0.0.0", "::") else address
+    shown = f"[{shown}]" if ":" in shown else shown
+    urls = [f"http://{shown}:{instance['port']}/v1" for instance in service["instances"]]
+    values = {"OPENAI_BASE_URL": urls[0] if urls else "", "MODELYARD_BASE_URLS": " ".join(urls)}
+    values["MODELYARD_MODEL"] = service["model"]["id"]
+    if service["secured"]:
+        values["MODELYARD_API_KEY_FILE"] = f"{folder}/api_key"
+    return {**values, **CLIENT}
+
+
+def scripts(service: Mapping[str, Any]) -> Dict[str, List[Dict[str, str]]]:
+    """{wanted: [{name, command}], stale: [...]}: the names differ, so that it is seen whether there are several instances."""
+    several = int(service["topology"]["replicas"]) > 1
+    one = [{"name": f"{command}.sh", "command": command} for command in COMMANDS]
+    many = [{"name": f"{command}_cluster.sh", "command": command} for command in COMMANDS]
+    return {"wanted": many if several else one, "stale": one if several else many}
+
+
+def of_service(service: Mapping[str, Any], host: Host) -> Dict[str, Any]:
+    """All files of one service, and by instance; instances that this run does not touch are left out."""
+    folder = f"{host.home}/services/{service['name']}"
+    listed = []
+    for instance in service["instances"]:
+        done = action(service, instance)
+        if done in UNTOUCHED:
+            continue
+        wanted, place = request(service, instance), f"{folder}/instance-{instance['index']}"
+        entry = {"name": instance["name"], "index": int(instance["index"]), "dir": place, "request": wanted, "unit": ""}
+        entry.update(plan=dict(instance), action=done, unit_text="")
+        if service["supervisor"] in SYSTEMD:
+            text = unit.text(wanted, stop(service, host.stop_margin_s), place, host.python, host.user)
+            entry.update(unit=unit.name(wanted["session"]), unit_text=text)
+        listed.append(entry)
+    made = {
+        "name": service["name"],
+        "dir": folder,
+        "secured": bool(service["secured"]),
+        "runtime": service["runtime"]["path"],
+        "service_file": service_file(service, host),
+        "client_env": client_env(service, folder),
+        "scripts": scripts(service),
+        "instances": listed,
+        "started": [
+            {"name": e["name"], "index": e["index"], "digest": e["request"]["digest"]} for e in listed if e["action"] in STARTED
+        ],
+        **stops(service),
+    }
+    return {**made, "texts": texts(made)}
+
+
+def texts(made: Mapping[str, Any]) -> List[Dict[str, Any]]:
+    """The files of a service as the module write_files takes them; each template sees `service_item`."""
+    folder, python = made["dir"], made["service_file"]["python"]
+    # Only what templates need: Ansible walks through all of it for each file.
+    own = {**{key: made[key] for key in ("name", "dir", "runtime", "secured", "client_env")}, "service_file": {"python": python}}
+    values: Dict[str, Any] = {"service_item": own}
+    found: List[Dict[str, Any]] = [
+        {"path": f"{folder}/service.json", "mode": "0644", "content": _json(made["service_file"])},
+        {"path": f"{folder}/client.env", "mode": "0644", "template": "client.env.j2", "vars": values, "shell": True},
+    ]
+    for script in made["scripts"]["wanted"]:
+        values = {"service_item": [own, script]}
+        path = f"{folder}/{script['name']}"
+        found.append({"path": path, "mode": "0755", "template": "by_hand.sh.j2", "vars": values, "shell": True})
+    found += [{"path": f"{folder}/{script['name']}", "state": "absent"} for script in made["scripts"]["stale"]]
+    for instance in made["instances"]:
+        place, values = instance["dir"], {"service_item": [own, instance]}
+        found += [
+            {"path": f"{place}/launch.sh", "mode": "0755", "template": "launch.sh.j2", "vars": values, "shell": True},
+            {"path": f"{place}/env", "mode": "0644", "template": "env.j2", "vars": values, "shell": True},
+            {"path": f"{place}/instance.json", "mode": "0644", "content": _json(instance["request"])},
+        ]
+        if instance["unit"]:
+            found.append({"path": f"{place}/{instance['unit']}", "mode": "0644", "content": instance["unit_text"]})
+    return found
+
+
+def _json(data: Mapping[str, Any]) -> str:
+    return json.dumps(data, indent=4, sort_keys=True) + "\n"
+
+
+def stops(service: Mapping[str, Any]) -> Dict[str, Any]:
+    """{stops, stopped}: is something of it stopped before the start, and which instances (none named: all of the service)."""
+    each = all("action" in instance for instance in service["instances"])
+    stopped = [int(i["index"]) for i in service["instances"] if each and i["action"] in STOPPED]
+    return {"stops": bool(stopped) if each else service["action"] == "restart", "stopped": stopped}

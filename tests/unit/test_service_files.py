@@ -1,0 +1,109 @@
+"""From a plan to the files of its services."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from ansible_collections.modelyard.core.plugins.module_utils.plan import files, planner
+from ansible_collections.modelyard.core.plugins.module_utils.process.by_hand import wishes
+from deployed import host
+from hypothesis import given
+from hypothesis import strategies as st
+from unit import worlds
+
+INFO = {"instances": [0, 1, 2], "start": {"stagger_s": 2.0, "wave": 2}, "ready_timeout_s": 60}
+
+
+def planned(**changes):
+    return planner.plan(worlds.intent(worlds.service(**changes)), worlds.survey())["services"][0]
+
+
+def test_a_plan_without_the_newer_keys_gets_their_defaults(tmp_path):
+    made = files.of_service(planned(), host(tmp_path))
+    assert made["service_file"]["start"] == {"stagger_s": 5.0, "wave": 1}
+    assert made["service_file"]["stop"] == {"grace_s": 17.0, "drain_command": "", "drain_s": 30, "memory_s": 120}
+    request = made["instances"][0]["request"]
+    assert request["logs"] == {"cap_mib": 256, "keep": 20}
+    assert request["session"] == "tiny-qwen3"
+    assert request["marker"] == {"MODELYARD_SERVICE": "tiny-qwen3", "MODELYARD_INSTANCE": "0"}
+    assert [device["index"] for device in request["devices"]] == [0, 1, 2, 3]
+    json.dumps(made)
+
+
+def test_what_the_plan_says_holds(tmp_path):
+    service = planned()
+    service["instances"][0]["session"] = "other"
+    service.update(start={"stagger_s": 0.0, "wave": 8}, logs={"cap_mib": 1}, stop={"memory_s": 5})
+    service["instances"][0]["devices"] = [{"index": 3, "uuid": "GPU-x", "bus_id": "b", "device_files": ["/dev/nvidia3"]}]
+    made = files.of_service(service, host(tmp_path))
+    assert made["service_file"]["start"] == {"stagger_s": 0.0, "wave": 8}
+    assert made["service_file"]["stop"]["memory_s"] == 5
+    assert made["instances"][0]["request"]["devices"][0]["uuid"] == "GPU-x"
+    assert made["instances"][0]["request"]["session"] == "other"
+
+
+def test_several_instances_have_names_with_numbers_and_scripts_of_their_own(tmp_path):
+    made = files.of_service(planned(topology={"replicas": 2, "tensor_parallel_size": 2}), host(tmp_path))
+    assert [i["request"]["session"] for i in made["instances"]] == ["tiny-qwen3-0", "tiny-qwen3-1"]
+    assert [s["name"] for s in made["scripts"]["wanted"]] == ["start_cluster.sh", "stop_cluster.sh", "status_cluster.sh"]
+    assert [s["name"] for s in made["scripts"]["stale"]] == ["start.sh", "stop.sh", "status.sh"]
+
+
+@pytest.mark.parametrize(
+    ("actions", "written", "started", "stops", "stopped"),
+    [
+        (("start", "keep"), [0, 1], [0], False, []),
+        (("restart", "keep"), [0, 1], [0], True, [0]),
+        (("keep", "refused"), [0], [], False, []),
+        (("keep", "leave"), [0], [], False, []),
+        (("stop", "keep"), [1], [], True, [0]),
+    ],
+)
+def test_each_instance_has_its_own_action(tmp_path, actions, written, started, stops, stopped):
+    service = planned(topology={"replicas": 2, "tensor_parallel_size": 2})
+    for instance, action in zip(service["instances"], actions, strict=True):
+        instance["action"] = action
+    made = files.of_service(service, host(tmp_path))
+    assert [i["index"] for i in made["instances"]] == written
+    assert [i["index"] for i in made["started"]] == started
+    assert (made["stops"], made["stopped"]) == (stops, stopped)
+
+
+def test_a_plan_that_speaks_of_services_only_starts_and_stops_whole_ones(tmp_path):
+    service = {**planned(), "action": "restart"}
+    made = files.of_service(service, host(tmp_path))
+    assert (made["stops"], made["stopped"], len(made["started"])) == (True, [], 1)
+    assert files.of_service({**service, "action": "keep"}, host(tmp_path))["started"] == []
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"), [("0.0.0.0", "127.0.0.1"), ("::", "127.0.0.1"), ("10.0.0.1", "10.0.0.1"), ("::1", "[::1]")]
+)
+def test_clients_are_told_an_address_that_works(tmp_path, address, shown):
+    service = planned(listen={"host": address})
+    assert files.client_env(service, "/x")["OPENAI_BASE_URL"] == f"http://{shown}:8000/v1"
+
+
+def test_wishes_that_are_true_already_change_nothing():
+    request = {"index": 1, "digest": "d", "port": 8001, "launch": {"argv": ["v", "--port", "8001", "--enforce-eager"]}}
+    wish, wrong = wishes.read({"BASE_PORT": "8000", "EAGER": "1", "N": ""}, INFO)
+    assert wrong == []
+    assert wishes.applied(request, wish) == request
+    assert wish.stagger_s == 2.0
+    changed = wishes.applied(request, wishes.read({"BASE_PORT": "9000", "EAGER": "0"}, INFO)[0])
+    assert changed["words"] == ["--port", "9001", "--no-enforce-eager"]
+    assert changed["port"] == 9001
+    assert changed["launch"]["argv"] == ["v", "--port", "9001", "--no-enforce-eager"]
+    assert changed["digest"] != request["digest"]
+    assert request["launch"]["argv"] == ["v", "--port", "8001", "--enforce-eager"]
+
+
+@given(st.dictionaries(st.sampled_from(sorted(wishes.VARIABLES)), st.text(max_size=8)))
+def test_whatever_stands_in_the_environment_is_a_wish_or_is_named(environment):
+    wish, wrong = wishes.read(environment, INFO)
+    assert wish.wave >= 1
+    assert wish.stagger_s >= 0
+    assert wish.first is None or 1 <= wish.first <= 3
+    for text in wrong:
+        assert text.partition("=")[0] in environment
