@@ -36,6 +36,16 @@ def acted(plugin: Any, args: dict[str, Any], variables: dict[str, Any]) -> Any:
     )
 
 
+def supervised(**seen: Any) -> dict[str, Any]:
+    """A host with this in the survey's `supervisors`."""
+    return worlds.survey(supervisors={"sessions": [], **seen})
+
+
+def own_manager(**changes: Any) -> dict[str, Any]:
+    """A user's own systemd that can be used."""
+    return {"running": True, "problem": "", "lingers": True, "user": "ops", "units": {}, **changes}
+
+
 def found(survey: dict[str, Any], *services: dict[str, Any], **wish: Any) -> Findings:
     """Findings of a plan for these services; without any, of a host that the inventory wants nothing of."""
     wanted = {**worlds.intent(*services, **wish), "services": list(services)}
@@ -643,6 +653,58 @@ PROCESSES = [
         "box:qwen3-14b-32k",
         "similar names are there: tmux session vllm of user eve (pid unknown)",
         "nothing, if it is somebody else's; it may also be an earlier run by hand that holds cards or ports",
+    ),
+    (
+        "PF-SUPERVISOR",
+        lambda: found(supervised(screen={"path": ""}), worlds.service(supervisor="screen")),
+        "box:tiny-qwen3",
+        "screen is not installed",
+        "install the package screen, or choose another supervisor for the service; plain needs nothing",
+    ),
+    (
+        "PF-SUPERVISOR",
+        lambda: found(
+            supervised(systemd={"running": False, "root": True, "sudo": False, "units": {}}), worlds.service(supervisor="systemd")
+        ),
+        "box:tiny-qwen3",
+        "systemd does not run this host: process 1 is systemd",
+        "choose the supervisor plain or screen for the service",
+    ),
+    (
+        "PF-SUPERVISOR",
+        lambda: found(
+            supervised(systemd={"running": True, "root": False, "sudo": False, "units": {}}), worlds.service(supervisor="systemd")
+        ),
+        "box:tiny-qwen3",
+        "user ops is not root, and `sudo -n true` fails: a unit of the system cannot be installed",
+        "let that user run install and systemctl by sudo without a password, or choose systemd_user, screen or plain",
+    ),
+    (
+        "PF-SUPERVISOR",
+        lambda: found(
+            supervised(
+                systemd={"running": True, "root": True, "sudo": False, "units": {"modelyard-tiny-qwen3.service": "/home/eve/x"}}
+            ),
+            worlds.service(supervisor="systemd"),
+        ),
+        "box:modelyard-tiny-qwen3.service",
+        "there is a unit file modelyard-tiny-qwen3.service, which was made for /home/eve/x",
+        "rename the service, or disable that unit and remove its file, if nobody needs it",
+    ),
+    (
+        "PF-SUPERVISOR",
+        lambda: found(supervised(systemd_user=own_manager(problem="no manager")), worlds.service(supervisor="systemd_user")),
+        "box:tiny-qwen3",
+        "systemd of the user cannot be reached: no manager",
+        "loginctl enable-linger ops starts it (as root, where that user is refused), or choose another supervisor for the "
+        "service; plain needs nothing",
+    ),
+    (
+        "PF-LINGER",
+        lambda: found(supervised(systemd_user=own_manager(lingers=False)), worlds.service(supervisor="systemd_user")),
+        "box:tiny-qwen3",
+        "user ops does not linger: systemd ends the engines with the last login, and starts none at boot",
+        "loginctl enable-linger ops, as that user or, where that is refused, as root",
     ),
 ]
 

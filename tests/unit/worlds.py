@@ -117,6 +117,7 @@ def survey(**changes: Any) -> dict[str, Any]:
         "shm": {"total_mib": 32100, "free_mib": 32000, "segments": []},
         "sessions": [],
         "units": [],
+        "supervisors": {"sessions": []},
         "listeners": [],
         "environment": {"proxies": [], "visibility": []},
         "limits": {

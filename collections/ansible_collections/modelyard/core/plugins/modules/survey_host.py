@@ -22,6 +22,7 @@ options:
     description: Look also at what deploys have left in the home (manifests, rendered files, versions of what is installed).
     type: bool
     default: false
+  supervisors: {description: "Names of the sessions that are wanted, by kind of supervisor.", type: dict, default: {}}
   sysroot: {description: The kernel's files about cards are read below it. For tests., type: str, default: /}
 author: [Modelyard]
 """
@@ -61,6 +62,7 @@ def main() -> None:
             "python": {"type": "str", "default": ""},
             "backends": {"type": "dict", "default": {}},
             "deployed": {"type": "bool", "default": False},
+            "supervisors": {"type": "dict", "default": {}},
             "sysroot": {"type": "str", "default": "/"},
         },
         supports_check_mode=True,
@@ -79,6 +81,7 @@ def main() -> None:
         backends=args["backends"],
         sysroot=args["sysroot"],
         deployed=args["deployed"],
+        supervisors=args["supervisors"],
     )
     # Without the arguments: the table of the backends would come back from every host.
     module.exit_json(changed=False, survey=host.look(request), invocation={})

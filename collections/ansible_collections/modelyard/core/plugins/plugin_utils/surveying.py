@@ -12,7 +12,7 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible_collections.modelyard.core.plugins.module_utils.plan import tables
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
-from ansible_collections.modelyard.core.plugins.module_utils.plan.intent import instance_ports
+from ansible_collections.modelyard.core.plugins.module_utils.plan.intent import instance_ports, session
 from ansible_collections.modelyard.core.plugins.plugin_utils import control, old_python
 
 REACH = "see that ssh reaches it with the user and key of the inventory: ansible -i INVENTORY HOST -m ansible.builtin.raw -a true"
@@ -37,6 +37,7 @@ def request(intent: Mapping[str, Any], more_services: Iterable[str] = ()) -> dic
         "ports": sorted({port for service in services for port in instance_ports(service)}),
         "python": intent["python"],
         "sysroot": intent["sysroot"],
+        "supervisors": _sessions(services),
         "backends": backends,
     }
 
@@ -45,6 +46,15 @@ def _entry(entry: dict[str, Any], linked: bool, tool_path: list[str]) -> dict[st
     """A backend as the host wants it: without the question how cards are linked where nobody needs the answer."""
     queries = {name: words for name, words in entry["queries"].items() if linked or name != "topo"}
     return {**entry, "queries": queries, "tool_places": [*tool_path, *entry["tool_places"]]}
+
+
+def _sessions(services: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Names of sessions and units by kind of supervisor."""
+    found: dict[str, list[str]] = {}
+    for service in services:
+        names = [session(service, index) for index, _ in enumerate(instance_ports(service))]
+        found.setdefault(service["supervisor"], []).extend(names)
+    return found
 
 
 def look(action: ActionBase, args: dict[str, Any], variables: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, str]]]:

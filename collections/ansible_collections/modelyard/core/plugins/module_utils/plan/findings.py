@@ -83,6 +83,8 @@ CATALOGUE: Dict[str, str] = {
     "PF-NAME-USED": REFUSE,
     "PF-NAME-SIMILAR": NOTE,
     "PF-PORT-BUSY": REFUSE,
+    "PF-SUPERVISOR": REFUSE,
+    "PF-LINGER": REFUSE,
     # the host
     "PF-HOME": REFUSE,
     "PF-HOME-SHARED": REFUSE,

@@ -1,8 +1,8 @@
 """One look at a host, put together from the other files of this folder. Reads only; standard library only.
 
 The keys of the result are described where they are made: cards.py, processes.py, shared_memory.py, sessions.py, services.py,
-runtimes.py, models.py, shell_environment.py, limits.py, machine.py, disks.py, kernel_log.py, and where it was asked for
-deployed.py.
+supervisors.py, runtimes.py, models.py, shell_environment.py, limits.py, machine.py, disks.py, kernel_log.py, and where it was asked
+for deployed.py.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.survey import (
     services,
     shared_memory,
     shell_environment,
+    supervisors,
 )
 
 #: Seconds for reading the kernel's log, and for a proxy to answer.
@@ -53,6 +54,7 @@ class Request(NamedTuple):
     backends: Mapping[str, Mapping[str, Any]] = {}
     sysroot: str = "/"
     deployed: bool = False  # also what deploys have left in the home: hashes of files, versions of what is installed
+    supervisors: Mapping[str, Sequence[str]] = {}
 
 
 def about(shm: Mapping[str, Any]) -> Dict[str, Any]:
@@ -147,6 +149,7 @@ def look(request: Request) -> Dict[str, Any]:
         "shm": shm,
         "sessions": seats,
         "units": _units(names if request.deployed else request.services),
+        "supervisors": supervisors.look(request.home, request.supervisors),
         "listeners": listening,
         "environment": {key: shell[key] for key in ("proxies", "visibility")},
         "limits": limits.look(),

@@ -11,6 +11,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan.checks import 
     drivers,
     host,
     processes,
+    supervisors,
     taken,
     users,
 )
@@ -30,5 +31,6 @@ def findings(intent: Mapping[str, Any], survey: Mapping[str, Any], services: Seq
         *processes.findings(survey, concerned),
         *admin.findings(survey, concerned),
         *taken.findings(intent, survey, services),
+        *supervisors.findings(intent, survey, concerned),
         *capacity.findings(survey, concerned),
     ]

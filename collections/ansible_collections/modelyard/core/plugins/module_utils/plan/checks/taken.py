@@ -69,6 +69,8 @@ def _names(name: str, sessions: Sequence[str], ours: Set[str], survey: Mapping[s
     for session in survey["sessions"]:
         if session["pid"] is not None and lookup.owner(session["pid"], survey):
             continue
+        if f"{session['pid']}.{session['name']}" in survey["supervisors"]["sessions"]:
+            continue
         shown = f"{session['kind']} session {session['name']} of user {session['user']} (pid {session['pid'] or 'unknown'})"
         if _plain(session["name"]) in names:
             taken.append(shown)
