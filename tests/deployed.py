@@ -71,6 +71,9 @@ def service(home: Path, name: str, port: int, replicas: int = 1, words: tuple[st
             "argv": [f"{runtime}/bin/vllm", "serve", "--port", str(port + index), "--max-model-len", "4096", *words],
             "environment": {"MODELYARD_SERVICE": name, "MODELYARD_INSTANCE": str(index)},
             "digest": f"digest-{index}",
+            "action": "start",
+            "session": name if replicas == 1 else f"{name}-{index}",
+            "devices": [],
         }
         for index in range(replicas)
     ]
@@ -88,6 +91,8 @@ def service(home: Path, name: str, port: int, replicas: int = 1, words: tuple[st
         "action": "start",
         "instances": instances,
         "start": {"stagger_s": 0.1, "wave": 4},
+        "logs": {"cap_mib": 256, "keep": 20},
+        "stop": {"drain_command": "", "drain_s": 30, "memory_s": 120},
         **changes,
     }
 

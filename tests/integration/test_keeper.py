@@ -53,7 +53,7 @@ def test_a_log_beyond_its_cap_keeps_its_beginning_and_its_end_while_the_engine_w
         + "x" * 90
         + '"; done; sleep 0.1; done; echo last'
     )
-    folder = folder_of(home, script, logs={"cap_mib": 1})
+    folder = folder_of(home, script, logs={"cap_mib": 1, "keep": 20})
     log = Path(start(folder)["log"])
     ended(folder)
     text = log.read_text()

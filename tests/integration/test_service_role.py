@@ -114,7 +114,6 @@ def test_a_start_that_dies_at_once_ends_the_run_and_starts_no_more(site: Site) -
 def test_a_deploy_changes_from_plain_to_screen_only_with_a_restart(site: Site) -> None:
     if shutil.which("screen") is None:
         pytest.skip("screen is not installed")
-    pytest.skip("the inventory's language takes screen with another part of this change") if not _takes_screen() else None
     site.services[0]["supervisor"] = "screen"
     site.services[0]["topology"] = {"replicas": 1, "tensor_parallel_size": 1}
     assert deploy(site).rc == 0
@@ -123,8 +122,3 @@ def test_a_deploy_changes_from_plain_to_screen_only_with_a_restart(site: Site) -
     assert full in subprocess.run(["screen", "-ls"], capture_output=True, text=True, check=False).stdout
     assert deploy(site).changed == 0
     assert site.play("teardown").rc == 0
-
-
-def _takes_screen() -> bool:
-    text = (Path(__file__).parents[2] / "roles/plan/meta/argument_specs.yml").read_text()
-    return "systemd_user" in text

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.plan import files, planner
 from ansible_collections.modelyard.core.plugins.module_utils.process.by_hand import wishes
@@ -19,22 +17,11 @@ def planned(**changes):
     return planner.plan(worlds.intent(worlds.service(**changes)), worlds.survey())["services"][0]
 
 
-def test_a_plan_without_the_newer_keys_gets_their_defaults(tmp_path):
-    made = files.of_service(planned(), host(tmp_path))
-    assert made["service_file"]["start"] == {"stagger_s": 5.0, "wave": 1}
-    assert made["service_file"]["stop"] == {"grace_s": 17.0, "drain_command": "", "drain_s": 30, "memory_s": 120}
-    request = made["instances"][0]["request"]
-    assert request["logs"] == {"cap_mib": 256, "keep": 20}
-    assert request["session"] == "tiny-qwen3"
-    assert request["marker"] == {"MODELYARD_SERVICE": "tiny-qwen3", "MODELYARD_INSTANCE": "0"}
-    assert [device["index"] for device in request["devices"]] == [0, 1, 2, 3]
-    json.dumps(made)
-
-
 def test_what_the_plan_says_holds(tmp_path):
     service = planned()
     service["instances"][0]["session"] = "other"
-    service.update(start={"stagger_s": 0.0, "wave": 8}, logs={"cap_mib": 1}, stop={"memory_s": 5})
+    service.update(start={"stagger_s": 0.0, "wave": 8}, logs={"cap_mib": 1, "keep": 2})
+    service["stop"]["memory_s"] = 5
     service["instances"][0]["devices"] = [{"index": 3, "uuid": "GPU-x", "bus_id": "b", "device_files": ["/dev/nvidia3"]}]
     made = files.of_service(service, host(tmp_path))
     assert made["service_file"]["start"] == {"stagger_s": 0.0, "wave": 8}
@@ -51,30 +38,23 @@ def test_several_instances_have_names_with_numbers_and_scripts_of_their_own(tmp_
 
 
 @pytest.mark.parametrize(
-    ("actions", "written", "started", "stops", "stopped"),
+    ("actions", "written", "started", "stopped"),
     [
-        (("start", "keep"), [0, 1], [0], False, []),
-        (("restart", "keep"), [0, 1], [0], True, [0]),
-        (("keep", "refused"), [0], [], False, []),
-        (("keep", "leave"), [0], [], False, []),
-        (("stop", "keep"), [1], [], True, [0]),
+        (("start", "keep"), [0, 1], [0], []),
+        (("restart", "keep"), [0, 1], [0], [0]),
+        (("keep", "refused"), [0], [], []),
+        (("keep", "leave"), [0], [], []),
+        (("stop", "keep"), [1], [], [0]),
     ],
 )
-def test_each_instance_has_its_own_action(tmp_path, actions, written, started, stops, stopped):
+def test_each_instance_has_its_own_action(tmp_path, actions, written, started, stopped):
     service = planned(topology={"replicas": 2, "tensor_parallel_size": 2})
     for instance, action in zip(service["instances"], actions, strict=True):
         instance["action"] = action
     made = files.of_service(service, host(tmp_path))
     assert [i["index"] for i in made["instances"]] == written
     assert [i["index"] for i in made["started"]] == started
-    assert (made["stops"], made["stopped"]) == (stops, stopped)
-
-
-def test_a_plan_that_speaks_of_services_only_starts_and_stops_whole_ones(tmp_path):
-    service = {**planned(), "action": "restart"}
-    made = files.of_service(service, host(tmp_path))
-    assert (made["stops"], made["stopped"], len(made["started"])) == (True, [], 1)
-    assert files.of_service({**service, "action": "keep"}, host(tmp_path))["started"] == []
+    assert made["stopped"] == stopped
 
 
 @pytest.mark.parametrize(

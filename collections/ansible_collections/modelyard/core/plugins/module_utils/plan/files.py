@@ -1,6 +1,6 @@
 """What a deploy writes into the folders of services, as data: from the plan to service.json, instance.json, units, client.env.
 
-All defaults for what a plan does not say stand here, and nowhere else.
+Pure: the plan has decided everything, this only says where it is written.
 """
 
 from __future__ import annotations
@@ -8,13 +8,10 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
 
-from ansible_collections.modelyard.core.plugins.module_utils.plan import intent, unit
+from ansible_collections.modelyard.core.plugins.module_utils.plan import unit
 from ansible_collections.modelyard.core.plugins.module_utils.process.identity import MARKER
 
 INSTANCE_MARKER = "MODELYARD_INSTANCE"
-START = {"stagger_s": 5.0, "wave": 1}
-LOGS = {"cap_mib": 256, "keep": 20}
-STOP = {"drain_command": "", "drain_s": 30, "memory_s": 120}
 #: An instance with one of these actions keeps the files that it was started with.
 UNTOUCHED = ("refused", "leave", "stop")
 STARTED = ("start", "restart")
@@ -39,24 +36,6 @@ class Host(NamedTuple):
     backends: Mapping[str, Any]
 
 
-def action(service: Mapping[str, Any], instance: Mapping[str, Any]) -> str:
-    """What is to be done with an instance; where the plan does not say it for each, what it says for the service."""
-    return str(instance.get("action") or service["action"])
-
-
-def session(service: Mapping[str, Any], instance: Mapping[str, Any]) -> str:
-    """Name of the session or unit: the service's, with a number where there are several instances."""
-    return str(instance.get("session") or intent.session(service, int(instance["index"])))
-
-
-def devices(instance: Mapping[str, Any]) -> List[Dict[str, Any]]:
-    """The cards of an instance as they are known to the host."""
-    if "devices" in instance:
-        return [dict(device) for device in instance["devices"]]
-    indexes = [card for rank in instance["cards"] for card in rank]
-    return [{"index": index, "uuid": "", "bus_id": "", "device_files": []} for index in indexes]
-
-
 def request(service: Mapping[str, Any], instance: Mapping[str, Any]) -> Dict[str, Any]:
     """instance.json: what is to be started, and what a later survey compares with."""
     return {
@@ -70,10 +49,10 @@ def request(service: Mapping[str, Any], instance: Mapping[str, Any]) -> Dict[str
         "runtime": service["runtime"]["path"],
         "backend": service["backend"],
         "supervisor": service["supervisor"],
-        "session": session(service, instance),
+        "session": instance["session"],
         "shutdown_timeout_s": float(service["shutdown_timeout_s"]),
-        "devices": devices(instance),
-        "logs": {**LOGS, **service.get("logs", {})},
+        "devices": [dict(device) for device in instance["devices"]],
+        "logs": dict(service["logs"]),
         "marker": {MARKER: service["name"], INSTANCE_MARKER: str(instance["index"])},
         "launch": {
             "argv": list(instance["argv"]),
@@ -85,7 +64,7 @@ def request(service: Mapping[str, Any], instance: Mapping[str, Any]) -> Dict[str
 
 def stop(service: Mapping[str, Any], margin_s: float) -> Dict[str, Any]:
     """How this service is stopped."""
-    return {"grace_s": float(service["shutdown_timeout_s"]) + margin_s, **STOP, **service.get("stop", {})}
+    return {"grace_s": float(service["shutdown_timeout_s"]) + margin_s, **service["stop"]}
 
 
 def service_file(service: Mapping[str, Any], host: Host) -> Dict[str, Any]:
@@ -101,8 +80,8 @@ def service_file(service: Mapping[str, Any], host: Host) -> Dict[str, Any]:
         "backend": service["backend"],
         "backends": known,
         "runtimes_dir": host.runtimes_dir,
-        "instances": [int(i["index"]) for i in service["instances"] if action(service, i) != "stop"],
-        "start": {**START, **service.get("start", {})},
+        "instances": [int(i["index"]) for i in service["instances"] if i["action"] != "stop"],
+        "start": dict(service["start"]),
         "stop": stop(service, host.stop_margin_s),
         "listen": dict(service["listen"]),
         "model_id": service["model"]["id"],
@@ -138,7 +117,7 @@ def of_service(service: Mapping[str, Any], host: Host) -> Dict[str, Any]:
     folder = f"{host.home}/services/{service['name']}"
     listed = []
     for instance in service["instances"]:
-        done = action(service, instance)
+        done = instance["action"]
         if done in UNTOUCHED:
             continue
         wanted, place = request(service, instance), f"{folder}/instance-{instance['index']}"
@@ -160,7 +139,7 @@ def of_service(service: Mapping[str, Any], host: Host) -> Dict[str, Any]:
         "started": [
             {"name": e["name"], "index": e["index"], "digest": e["request"]["digest"]} for e in listed if e["action"] in STARTED
         ],
-        **stops(service),
+        "stopped": [int(i["index"]) for i in service["instances"] if i["action"] in STOPPED],
     }
     return {**made, "texts": texts(made)}
 

@@ -80,7 +80,7 @@ def own(services: Sequence[Mapping[str, Any]], intent: Mapping[str, Any]) -> Dic
     """Unit name -> folder of the instance that it is for."""
     pairs: List[Tuple[Mapping[str, Any], Mapping[str, Any]]] = [(s, i) for s in services for i in s["instances"]]
     return {
-        f"modelyard-{files.session(service, instance)}.service": os.path.normpath(
+        f"modelyard-{instance['session']}.service": os.path.normpath(
             f"{intent['home']}/services/{service['name']}/instance-{instance['index']}"
         )
         for service, instance in pairs
