@@ -14,7 +14,7 @@ description: [The plan as a table with its findings, the refusal, or the summary
 options:
   _input: {description: The plan in plan_result., type: dict, required: true}
   form: {description: What to write., type: str, choices: [plan, refusal, summary], default: plan}
-  results: {description: Acceptance steps by service name; for the summary., type: dict, default: {}}
+  results: {description: Ladders that were walked (service and steps); for the summary., type: list, default: []}
   touched: {description: What this run has changed so far; for the refusal., type: str, default: Nothing was changed.}
   command: {description: How ansible-playbook is called here; for the summary., type: str, default: ansible-playbook}
   home: {description: The project's folder on the host; for the summary., type: str, default: ""}
@@ -26,7 +26,7 @@ RETURN = "_value: {description: Text of several lines., type: str}"
 def modelyard_text(
     plan: dict[str, Any],
     form: str = "plan",
-    results: dict[str, Any] | None = None,
+    results: list[dict[str, Any]] | None = None,
     home: str = "",
     touched: str = "Nothing was changed.",
     command: str = "ansible-playbook",
@@ -36,7 +36,7 @@ def modelyard_text(
     if form == "refusal":
         return text.refusal(f"The plan for {data['host']}", data["findings"], touched)
     if form == "summary":
-        return text.summary(data, plain(results or {}), home, command)
+        return text.summary(data, plain(results or []), home, command)
     return text.plan(data)
 
 

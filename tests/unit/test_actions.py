@@ -161,7 +161,7 @@ def test_only_one_instance_is_restarted_and_the_others_are_kept_as_they_are():
     # Their files stay as well: a supervisor that starts one again after a crash must not bring the new parameters.
     before = plan(host(), FOUR)["services"][0]["instances"]
     for was, now in list(zip(before, found["services"][0]["instances"], strict=True))[:3]:
-        assert {**now, "action": "start"} == was
+        assert {**now, "action": "start", "accepted": False} == was
     assert "2048" in found["services"][0]["instances"][3]["argv"]
     without = plan(deployed(FOUR, OTHER), changed, OTHER, only={"four": [3]})
     assert actions(without) == ["keep", "keep", "keep", "refused"]

@@ -28,7 +28,7 @@ def test_every_key_of_a_planned_service_is_written_down_or_belongs_to_the_run():
     (service,) = plan["services"]
     known = {*manifest.PARAMETERS, *manifest.OF_THE_RUN, "runtime", "instances"}
     assert set(service) <= known, "a new key of the plan: say in manifest.py whether it is deployed or belongs to the run"
-    instance = {"action", *manifest.OF_AN_INSTANCE}
+    instance = {"action", "accepted", *manifest.OF_AN_INSTANCE}
     assert {key for i in service["instances"] for key in i} <= instance
 
 

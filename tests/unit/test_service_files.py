@@ -38,23 +38,23 @@ def test_several_instances_have_names_with_numbers_and_scripts_of_their_own(tmp_
 
 
 @pytest.mark.parametrize(
-    ("actions", "written", "started", "stopped"),
+    ("actions", "written", "started", "rolled", "waited", "removed"),
     [
-        (("start", "keep"), [0, 1], [0], []),
-        (("restart", "keep"), [0, 1], [0], [0]),
-        (("keep", "refused"), [0], [], []),
-        (("keep", "leave"), [0], [], []),
-        (("stop", "keep"), [1], [], [0]),
+        (("start", "keep"), [0, 1], [0], [], [0, 1], []),
+        (("restart", "keep"), [0, 1], [], [0], [1], []),
+        (("keep", "refused"), [0], [], [], [0], []),
+        (("keep", "leave"), [0], [], [], [0], []),
+        (("stop", "keep"), [1], [], [], [1], [0]),
     ],
 )
-def test_each_instance_has_its_own_action(tmp_path, actions, written, started, stopped):
+def test_each_instance_has_its_own_action(tmp_path, actions, written, started, rolled, waited, removed):
     service = planned(topology={"replicas": 2, "tensor_parallel_size": 2})
     for instance, action in zip(service["instances"], actions, strict=True):
         instance["action"] = action
     made = files.of_service(service, host(tmp_path))
     assert [i["index"] for i in made["instances"]] == written
-    assert [i["index"] for i in made["started"]] == started
-    assert made["stopped"] == stopped
+    assert [[i["index"] for i in made[key]] for key in ("started", "rolled")] == [started, rolled]
+    assert (made["waited"], made["removed"]) == (waited, removed)
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def test_the_summary_of_many_instances_is_a_table():
         for i in here
     ]
     steps.append({"id": "models", "instance": 3, "passed": False, "seconds": 1.0, "detail": "timed out"})
-    lines = text.summary(plan, {"minicpm-v-4.5": steps}, "/opt/modelyard").splitlines()
+    lines = text.summary(plan, [{"service": "minicpm-v-4.5", "steps": steps}], "/opt/modelyard").splitlines()
     assert lines == [
         "minicpm-v-4.5 serves tiny-qwen3 on box with 7 instances",
         "  instance  address                cards  name",
@@ -146,7 +146,7 @@ def test_the_summary_of_many_instances_is_a_table():
 
 def test_the_places_of_many_logs_are_what_a_shell_understands():
     many = worlds.dcu_service()
-    lines = text.summary(planner.plan(worlds.intent(many), worlds.hygon()), {}, "/opt/m").splitlines()
+    lines = text.summary(planner.plan(worlds.intent(many), worlds.hygon()), [], "/opt/m").splitlines()
     (line,) = [line.strip() for line in lines if "current.log" in line]
     said = subprocess.run(["bash", "-c", f"printf '%s\\n' {line}"], capture_output=True, text=True, check=True).stdout.split()
     assert said == [f"/opt/m/services/minicpm-v-4.5/instance-{i}/logs/current.log" for i in range(8)]
@@ -154,7 +154,7 @@ def test_the_places_of_many_logs_are_what_a_shell_understands():
 
 def test_a_service_that_this_run_leaves_alone_is_not_part_of_the_summary():
     plan = planner.plan(worlds.intent(worlds.service(), SEVEN, only={"minicpm-v-4.5": []}), worlds.hygon())
-    assert "tiny-qwen3 serves" not in text.summary(plan, {}, "/opt/m")
+    assert "tiny-qwen3 serves" not in text.summary(plan, [], "/opt/m")
 
 
 @pytest.mark.parametrize(
@@ -310,17 +310,18 @@ def test_the_acceptance_is_a_table():
 
 def summary(home="/opt/modelyard", results=None, **service):
     plan = planner.plan(worlds.intent(worlds.service(**service), home=home), worlds.survey())
-    return text.summary(plan, results or {}, home, "ansible-playbook -i inventory/demo").splitlines()
+    return text.summary(plan, results or [], home, "ansible-playbook -i inventory/demo").splitlines()
 
 
 def test_the_summary_says_where_it_serves_how_to_try_and_stop_it_and_where_the_logs_are():
     steps = [{"id": "health", "instance": 0, "passed": True, "seconds": 0.5, "detail": "200"}]
     topology = {"replicas": 2, "tensor_parallel_size": 1}
-    assert summary(topology=topology, listen={"host": "0.0.0.0"}, results={"tiny-qwen3": steps}) == [
+    assert summary(topology=topology, listen={"host": "0.0.0.0"}, results=[{"service": "tiny-qwen3", "steps": steps}]) == [
         "tiny-qwen3 serves tiny-qwen3 on box: http://127.0.0.1:8000, http://127.0.0.1:8001",
         "Acceptance",
         "  step    instance  verdict  seconds  what was seen",
         "  health  0         pass     0.50     200",
+        "Acceptance: the other instances passed earlier, by these very processes (playbooks/acceptance.yml runs it again)",
         "Try it",
         "  curl -s http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' "
         '-d \'{"model": "tiny-qwen3", "max_tokens": 16, "messages": [{"role": "user", "content": "hello"}]}\'',

@@ -12,18 +12,27 @@ from ansible_collections.modelyard.core.plugins.plugin_utils.plain import plain
 
 display = Display()
 #: Instances with these actions of the plan are not there to be asked.
-NOT_SERVED = ("stop", "leave")
+#: Instances with these actions do not run when the ladder is walked.
+NOT_SERVED = ("stop", "leave", "refused")
+#: Those were proven when they were restarted.
+PROVEN = "restart"
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
-    """Arguments: those of the module."""
+    """Arguments: those of the module, and `always`: ask also instances that are proven already."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Returns `steps` and `passed`; fails with the first step that failed and the place of the evidence."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         args = plain(self._task.args)
-        served = [i for i in args["service"]["instances"] if i.get("action") not in NOT_SERVED]
-        args["service"]["instances"] = served
+        always = bool(args.pop("always", False))
+        wanted = [i for i in args["service"]["instances"] if i["action"] not in NOT_SERVED]
+        wanted = [i for i in wanted if always or not (i["accepted"] or i["action"] == PROVEN)]
+        args["service"]["instances"] = wanted
+        result["service"] = args["service"]["name"]
+        if not wanted:
+            result.update(changed=False, skipped=True)
+            return result
         name, asked = args["service"]["name"], args["service"]["acceptance"]["serial_requests"]
         if not self._task.check_mode:
             display.display(

@@ -1,4 +1,4 @@
-"""Calling the module of the same name from an action plugin."""
+"""Calling modules and other actions of the collection from an action plugin."""
 
 from __future__ import annotations
 
@@ -14,6 +14,25 @@ def module(action: ActionBase, name: str, args: dict[str, Any], task_vars: dict[
     if result.get("failed"):
         said = result.get("msg") or result.get("module_stderr") or "it did not say why"
         raise AnsibleActionFail(str(said), result=result)
+    return result
+
+
+def action(caller: ActionBase, name: str, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+    """Run the action plugin modelyard.core.NAME as if it were a task; its failure is ours, with its own words."""
+    task = caller._task.copy()
+    task.args = args
+    plugin = caller._shared_loader_obj.action_loader.get(
+        f"modelyard.core.{name}",
+        task=task,
+        connection=caller._connection,
+        play_context=caller._play_context,
+        loader=caller._loader,
+        templar=caller._templar,
+        shared_loader_obj=caller._shared_loader_obj,
+    )
+    result: dict[str, Any] = plugin.run(task_vars=task_vars)
+    if result.get("failed"):
+        raise AnsibleActionFail(str(result.get("msg") or "it did not say why"), result=result)
     return result
 
 

@@ -64,7 +64,7 @@ def decide(
             lines += changed
         else:
             action = KEEP
-        decided.append({**instance, "action": action})
+        decided.append({**instance, **_done(action, now)})
     known = {instance["index"] for instance in instances} | set(choice.left_out)
     for index in sorted(set(running) - known):
         action = KEEP
@@ -72,7 +72,7 @@ def decide(
             action = STOP if allowed else REFUSED
             disturbing.append(f"instance {index}: running -> gone")
             lines.append(disturbing[-1])
-        decided.append({**_as_it_runs(wanted, running[index]), "action": action})
+        decided.append({**_as_it_runs(wanted, running[index]), **_done(action, running[index])})
     found = []
     if disturbing and not allowed:
         what = f"{name} runs with other parameters ({'; '.join(disturbing)})"
@@ -81,6 +81,11 @@ def decide(
         )
         found.append(finding("PF-RESTART-NEEDED", f"modelyard_services[{name}]", what, do))
     return Decided(decided, lines, found)
+
+
+def _done(action: str, now: Optional[Mapping[str, Any]]) -> Dict[str, Any]:
+    """The action, and whether an acceptance of what runs still holds after it."""
+    return {"action": action, "accepted": action == KEEP and bool(now and now["accepted"])}
 
 
 def _changed(now: Mapping[str, Any], instance: Mapping[str, Any], supervisor: str, fingerprint: str) -> List[str]:

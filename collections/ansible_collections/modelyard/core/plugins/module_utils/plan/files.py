@@ -14,8 +14,8 @@ from ansible_collections.modelyard.core.plugins.module_utils.process.identity im
 INSTANCE_MARKER = "MODELYARD_INSTANCE"
 #: An instance with one of these actions keeps the files that it was started with.
 UNTOUCHED = ("refused", "leave", "stop")
-STARTED = ("start", "restart")
-STOPPED = ("restart", "stop")
+#: Instances with these actions are there before anything is restarted.
+WAITED = ("start", "keep")
 SYSTEMD = ("systemd", "systemd_user")
 COMMANDS = ("start", "stop", "status")
 #: For those who call a service from the host it runs on: they get no card and few threads, whatever the service has.
@@ -136,12 +136,17 @@ def of_service(service: Mapping[str, Any], host: Host) -> Dict[str, Any]:
         "client_env": client_env(service, folder),
         "scripts": scripts(service),
         "instances": listed,
-        "started": [
-            {"name": e["name"], "index": e["index"], "digest": e["request"]["digest"]} for e in listed if e["action"] in STARTED
-        ],
-        "stopped": [int(i["index"]) for i in service["instances"] if i["action"] in STOPPED],
+        "started": _named(listed, "start"),
+        "rolled": _named(listed, "restart"),
+        "waited": [entry["index"] for entry in listed if entry["action"] in WAITED],
+        "removed": [int(i["index"]) for i in service["instances"] if i["action"] == "stop"],
     }
     return {**made, "texts": texts(made)}
+
+
+def _named(listed: Sequence[Mapping[str, Any]], action: str) -> List[Dict[str, Any]]:
+    """Those with an action, as the modules that start them want them."""
+    return [{"name": e["name"], "index": e["index"], "digest": e["request"]["digest"]} for e in listed if e["action"] == action]
 
 
 def texts(made: Mapping[str, Any]) -> List[Dict[str, Any]]:
@@ -173,10 +178,3 @@ def texts(made: Mapping[str, Any]) -> List[Dict[str, Any]]:
 
 def _json(data: Mapping[str, Any]) -> str:
     return json.dumps(data, indent=4, sort_keys=True) + "\n"
-
-
-def stops(service: Mapping[str, Any]) -> Dict[str, Any]:
-    """{stops, stopped}: is something of it stopped before the start, and which instances (none named: all of the service)."""
-    each = all("action" in instance for instance in service["instances"])
-    stopped = [int(i["index"]) for i in service["instances"] if each and i["action"] in STOPPED]
-    return {"stops": bool(stopped) if each else service["action"] == "restart", "stopped": stopped}

@@ -170,10 +170,11 @@ def _seconds(step: Mapping[str, Any]) -> str:
     return f"{step['seconds']:.2f}"
 
 
-def summary(
-    plan: Mapping[str, Any], results: Mapping[str, Sequence[Mapping[str, Any]]], home: str, command: str = "ansible-playbook"
-) -> str:
-    """What runs where, the acceptance, a line to try it, how to stop it, where the logs are."""
+def summary(plan: Mapping[str, Any], results: Sequence[Mapping[str, Any]], home: str, command: str = "ansible-playbook") -> str:
+    """What runs where, the acceptance, a line to try it, how to stop it, where the logs are.
+
+    `results`: {service, steps} of every ladder that was walked; there may be several of one service.
+    """
     lines: List[str] = []
     for service in plan["services"]:
         served = [i for i in service["instances"] if i["action"] in SERVED]
@@ -189,10 +190,13 @@ def summary(
             lines += [f"{serves} with {len(served)} instances", *table([("instance", "address", "cards", "name"), *rows])]
         if service["left_out"]:
             lines += [f"  left out: instance {', '.join(str(left['index']) for left in service['left_out'])}"]
-        if results.get(service["name"]):
-            lines += ["Acceptance", *acceptance(results[service["name"]])]
-        else:
-            lines += ["Acceptance: passed earlier, by these very processes (playbooks/acceptance.yml runs it again)"]
+        steps = [step for result in results if result["service"] == service["name"] for step in result["steps"]]
+        walked = {step["instance"] for step in steps}
+        if steps:
+            lines += ["Acceptance", *acceptance(steps)]
+        if not walked.issuperset(i["index"] for i in served):
+            others = "the other instances " if steps else ""
+            lines += [f"Acceptance: {others}passed earlier, by these very processes (playbooks/acceptance.yml runs it again)"]
         # Double quotes around the key's file: the shell reads it; everything else is taken as it stands.
         key = f' -H "Authorization: Bearer $(cat {shlex.quote(base + "/api_key")})"' if service["secured"] else ""
         hello = {"model": service["model"]["id"], "max_tokens": 16, "messages": [{"role": "user", "content": "hello"}]}
