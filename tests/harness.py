@@ -143,9 +143,18 @@ def session_of(pid: int) -> list[dict[str, Any]]:
 
 
 def shared_memory(pid: int) -> set[str]:
-    """Names of the /dev/shm segments that a process has mapped."""
+    """Names of the /dev/shm files that a process has mapped, told by their inodes: a semaphore was mapped by another name."""
     lines = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace").splitlines()
-    return {line.rpartition("/dev/shm/")[2] for line in lines if "/dev/shm/" in line and not line.endswith("(deleted)")}
+    mapped = {int(line.split()[4]) for line in lines if " /dev/shm/" in line}
+    return {path.name for path in Path("/dev/shm").iterdir() if inode(path) in mapped}
+
+
+def inode(path: Path) -> int:
+    """Number of the file; 0 when it has gone."""
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0
 
 
 def alive(pid: int) -> bool:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import multiprocessing
 import os
 import socket
 import subprocess
@@ -93,6 +94,11 @@ def test_an_environment_that_was_overwritten_holds_nothing(tmp_path):
     fake_proc.add(tmp_path, 7)
     (tmp_path / "7/environ").write_bytes(b"\0" * 500)
     assert proc.environment(7, "MODELYARD_SERVICE", tmp_path) is None
+
+
+def test_a_semaphore_is_known_by_its_name_also_to_the_process_that_made_it():
+    made = multiprocessing.get_context("spawn").Semaphore()
+    assert f"sem.{made._semlock.name[1:]}" in proc.shared_memory(os.getpid())
 
 
 def test_maps_and_descriptors_give_files_and_shared_memory(tmp_path):

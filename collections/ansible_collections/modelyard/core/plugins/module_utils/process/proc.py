@@ -319,7 +319,21 @@ def shared_memory(pid: int, proc: Path = PROC) -> Set[str]:
     prefix = str(SHM) + "/"
     paths = mapped_files(pid, proc) | {p.replace(" (deleted)", "") for p in open_files(pid, proc)}
     names = {p[len(prefix) :] for p in paths if p.startswith(prefix)}
-    return {name for name in names if SEGMENT.fullmatch(name)}
+    return {name for name in names | _named_later(pid, proc) if SEGMENT.fullmatch(name)}
+
+
+def _named_later(pid: int, proc: Path) -> Set[str]:
+    """Files in /dev/shm that the process has mapped by an earlier name.
+
+    glibc maps a new semaphore under a name of its own, links it to the wanted one and removes the first: the map shows a
+    deleted file.
+    """
+    lines = (_text(proc / str(pid) / "maps") or "").splitlines()
+    inodes = {line.split(None, 5)[4] for line in lines if f" {SHM}/" in line and line.endswith(DELETED)}
+    try:
+        return {entry.name for entry in os.scandir(str(SHM)) if str(entry.inode()) in inodes} if inodes else set()
+    except OSError:
+        return set()
 
 
 def listeners(proc: Path = PROC) -> List[Listener]:
