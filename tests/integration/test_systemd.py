@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -154,6 +155,41 @@ def test_another_supervisor_takes_over_only_after_the_unit_was_released(units: P
     assert after["supervised"]["kind"] == "plain"
     assert json.loads((units / "states").read_text())[UNIT]["ActiveState"] == "inactive"
     assert alive(after["leader"]["pid"])
+
+
+def test_a_unit_of_another_name_is_released_before_the_new_one_starts(units: Path, home: Path) -> None:
+    folder = folder_of(home)
+    before = supervisor.start_once(folder, request(folder), sys.executable)
+    until(lambda: layout.state(folder)["ready_at"], 10, "it answers")
+    # A second instance has come: the files say NAME-0, and what runs is the unit NAME.
+    folder_of(home, replicas=2)
+    done = run.stop_service(str(home), NAME, [0], {**QUICK, "release_supervisor": True})
+    assert (done["failed"], done["left"]) == (False, [])
+    assert [line for line in done["actions"] if UNIT in line] == [
+        f"disabled {UNIT}: it is not started at boot",
+        f"stopped {UNIT}: systemd does not start it again",
+    ]
+    assert not alive(before["leader"]["pid"])
+    # One that has ended by itself, and that systemd is about to start anew.
+    states = json.loads((units / "states").read_text())
+    layout.write_json(units / "states", {UNIT: {**states[UNIT], "ActiveState": "activating", "UnitFileState": "enabled"}})
+    after = supervisor.start_once(folder, request(folder), sys.executable)
+    assert after["supervised"]["name"] == f"modelyard-{NAME}-0.service"
+    assert json.loads((units / "states").read_text())[UNIT] == {**states[UNIT], "UnitFileState": "disabled"}
+
+
+def test_an_instance_that_is_wanted_no_more_is_stopped_carefully_by_its_unit(units: Path, home: Path) -> None:
+    folder_of(home, replicas=2)
+    folder = layout.instance_dir(str(home), NAME, 1)
+    state = supervisor.start_once(folder, request(folder), sys.executable)
+    until(lambda: layout.state(folder)["ready_at"], 10, "it answers")
+    # A deploy writes service.json first; then the unit's own stop is called.
+    known = layout.service(str(home), NAME)
+    layout.write_json(folder.parent / layout.SERVICE_FILE, {**known, "instances": [0]})
+    words = [str(folder.parent / layout.PROGRAM), "stop", str(folder), "--for-supervisor"]
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"SIGINT to {state['leader']['pid']}" in done.stdout
 
 
 def test_without_rights_it_is_refused_with_the_reason_and_what_helps(

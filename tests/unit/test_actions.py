@@ -98,6 +98,19 @@ def test_what_is_beyond_the_replicas_and_does_not_run_is_nothing():
     assert (actions(found), found["findings"]) == (["keep", "keep"], [])
 
 
+@pytest.mark.parametrize(("before", "after", "names"), [(1, 2, ["four", "four-1"]), (2, 1, ["four-0", "four-1"])])
+def test_what_runs_keeps_its_name_when_instances_come_or_go_and_a_restart_gives_it_the_new_one(before, after, names):
+    was, wanted = (worlds.merged(FOUR, {"topology": {"replicas": n}, "supervisor": "systemd"}) for n in (before, after))
+    survey = deployed(was)
+    survey["units"] = [{"name": f"modelyard-{names[0]}.service", "state": "active", "scope": "system"}]
+    found = plan(survey, wanted, restart=True)
+    assert [i["session"] for i in found["services"][0]["instances"]] == names
+    assert (actions(found), found["findings"]) == (["keep", "start" if after == 2 else "stop"], [])
+    again = plan(survey, with_engine(wanted, max_model_len=2048), restart=True)
+    assert again["services"][0]["instances"][0]["session"] == ("four-0" if after == 2 else "four")
+    assert [item["id"] for item in again["findings"]] == []
+
+
 def test_another_supervisor_is_a_difference():
     changed = {**deepcopy(FOUR), "supervisor": "systemd"}
     found = plan(deployed(FOUR), changed, restart=True)

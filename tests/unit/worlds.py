@@ -327,6 +327,7 @@ def running(plan: dict[str, Any], dead: tuple[int, ...] = (), **changes: Any) ->
                 "digest": instance["digest"],
                 "devices": deepcopy(instance["devices"]),
                 "supervisor": planned["supervisor"],
+                "session": instance["session"],
                 "accepted": instance["index"] not in dead,
                 "launch": {
                     "argv": list(instance["argv"]),

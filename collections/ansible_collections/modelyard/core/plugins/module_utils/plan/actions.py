@@ -64,6 +64,9 @@ def decide(
             lines += changed
         else:
             action = KEEP
+        if action == KEEP and now and now["session"]:
+            # NAME becomes NAME-0 when a second instance comes. What runs keeps the name that people and systemd know it by.
+            instance = {**instance, "session": now["session"]}
         decided.append({**instance, **_done(action, now)})
     known = {instance["index"] for instance in instances} | set(choice.left_out)
     for index in sorted(set(running) - known):
@@ -107,7 +110,7 @@ def _as_it_runs(wanted: Mapping[str, Any], now: Mapping[str, Any]) -> Dict[str, 
         "name": f"{wanted['name']}/{now['index']}",
         "index": now["index"],
         "port": now["port"],
-        "session": f"{wanted['name']}-{now['index']}",
+        "session": now["session"] or f"{wanted['name']}-{now['index']}",
         "cards": [[device["index"]] for device in now["devices"]],
         "devices": [],
         **_launched(now),

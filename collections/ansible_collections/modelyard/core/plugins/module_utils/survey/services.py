@@ -57,6 +57,7 @@ def service(home: str, name: str, table: Dict[int, proc.Process], runtimes_dir: 
                 "launch": request["launch"],
                 "devices": request.get("devices", []),
                 "supervisor": request.get("supervisor", ""),
+                "session": request.get("session", ""),
             }
         )
     leftovers = [

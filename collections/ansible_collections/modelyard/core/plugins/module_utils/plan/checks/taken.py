@@ -16,6 +16,8 @@ def findings(intent: Mapping[str, Any], survey: Mapping[str, Any], services: Seq
     """Ports, sessions and units of each service, then services that the inventory does not name."""
     found: List[Dict[str, str]] = []
     units = {f"modelyard-{i['session']}.service" for service in services for i in service["instances"]}
+    # What runs may have another name than it will have after a restart.
+    units |= {f"modelyard-{i['session']}.service" for seen in survey["services"].values() for i in seen["instances"]}
     for service in services:
         if service["concerned"]:
             found += _ports(service, survey)

@@ -29,9 +29,11 @@ def run(service: Deployed, words: Sequence[str], say: Say) -> int:
 
 def for_supervisor(service: Deployed, folder: Path, say: Say) -> int:
     """The stop of one instance as systemd calls it (ExecStop), or the keeper when an API server has left parts behind."""
-    instance = next((i for i in service.instances if i.folder.resolve() == folder.resolve()), None)
-    if instance is None:
+    # Not service.instances: one that the inventory wants no more is stopped after service.json has forgotten it.
+    found = (pair for pair in layout.instances(service.home, service.name) if pair[1].resolve() == folder.resolve())
+    index, place = next(found, (-1, folder))
+    if index < 0:
         raise Refused(f"{folder} is no instance of {service.name}")
-    layout.asked_to_stop(instance.folder)
-    result = careful.stop_service(service.home, service.name, [instance.index], {"release_supervisor": False}, say)
+    layout.asked_to_stop(place)
+    result = careful.stop_service(service.home, service.name, [index], {"release_supervisor": False}, say)
     return 1 if result["failed"] else 0

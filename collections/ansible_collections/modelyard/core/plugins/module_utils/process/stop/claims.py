@@ -34,7 +34,7 @@ def claim(home: str, service: str, runtimes_dir: str = "", instance: Optional[in
         if wanted:
             recorded |= leader
             sessions |= keeper
-            units |= _units(folder)
+            units |= _units(layout.read_json(folder / "instance.json")) | _units((state or {}).get("request"))
         else:
             others |= keeper | leader
         request = (state or {}).get("request") or layout.read_json(folder / "instance.json") or {}
@@ -61,9 +61,8 @@ def _people(state: Optional[Dict[str, Any]]) -> Any:
     return tuple({identity.Recorded(int(state[who]["pid"]), int(state[who]["start"]))} for who in ("keeper", "leader"))
 
 
-def _units(folder: Path) -> Set[str]:
-    """The instance's systemd unit, where it has one."""
-    request = layout.read_json(folder / "instance.json") or {}
-    if request.get("supervisor") not in SYSTEMD or not request.get("session"):
+def _units(request: Optional[Dict[str, Any]]) -> Set[str]:
+    """The systemd unit of what is to be started, or was, where it has one: they differ when a deploy has renamed it."""
+    if not request or request.get("supervisor") not in SYSTEMD or not request.get("session"):
         return set()
     return {f"modelyard-{request['session']}.service"}

@@ -48,7 +48,7 @@ def start_once(folder: Path, request: Dict[str, Any], python: str) -> Dict[str, 
                     f"parts of the last start of {request['name']} live on without their API server (keeper pid "
                     f"{known['keeper']['pid']}): stop it first"
                 )
-            release_earlier(folder, request["supervisor"], RELEASE_S)
+            release_earlier(folder, request, RELEASE_S)
             (folder / "run" / "ordered").touch()
             return SUPERVISORS[request["supervisor"]].start(folder, request, python)
     except layout.Busy as exc:

@@ -45,7 +45,7 @@ class Plain:
     def release(self, folder: Path, request: Dict[str, Any], limit_s: float) -> List[str]:
         """Nothing starts it again; that its end was ordered is written down."""
         layout.asked_to_stop(folder)
-        return release_earlier(folder, "plain", limit_s)
+        return release_earlier(folder, request, limit_s)
 
     def describe(self, folder: Path, request: Dict[str, Any]) -> Dict[str, Any]:
         """The keeper is the supervisor."""

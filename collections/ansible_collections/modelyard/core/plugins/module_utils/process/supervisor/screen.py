@@ -88,7 +88,7 @@ class Screen:
     def release(self, folder: Path, request: Dict[str, Any], limit_s: float) -> List[str]:
         """Nothing starts it again; that its end was ordered is written down. The window closes after the engine."""
         layout.asked_to_stop(folder)
-        return release_earlier(folder, "screen", limit_s)
+        return release_earlier(folder, request, limit_s)
 
     def describe(self, folder: Path, request: Dict[str, Any]) -> Dict[str, Any]:
         """Whether the session is there, and the command to look in: never one that would take it from somebody else."""

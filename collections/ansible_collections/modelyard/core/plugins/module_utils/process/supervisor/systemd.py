@@ -93,7 +93,7 @@ class Systemd:
 
     def release(self, folder: Path, request: Dict[str, Any], limit_s: float) -> List[str]:
         """Disable and stop the unit; its ExecStop is the careful stop, so the engine is gone afterwards as a rule."""
-        return [*release_earlier(folder, self.kind, limit_s), *self.release_unit(folder, request, limit_s)]
+        return [*release_earlier(folder, request, limit_s), *self.release_unit(folder, request, limit_s)]
 
     def release_unit(self, folder: Path, request: Dict[str, Any], limit_s: float) -> List[str]:
         """The same for the unit alone."""
@@ -126,15 +126,17 @@ class Systemd:
         return {"kind": self.kind, "name": name, "alive": alive, "detail": detail, "attach": ""}
 
 
-def release_earlier(folder: Path, kind: str, limit_s: float) -> List[str]:
-    """Release the unit that the last start was made with, when the instance has another supervisor (`kind`) by now.
+def release_earlier(folder: Path, request: Dict[str, Any], limit_s: float) -> List[str]:
+    """Release the unit that the last start was made with, when `request` wants another supervisor or a unit of another name.
 
-    Otherwise systemd would go on starting it anew beside that one.
+    Otherwise systemd would go on starting it anew beside that one. The name changes with the number of instances: NAME, NAME-0.
     """
     state = layout.state(folder) or {}
     seen = state.get("supervised")
     before = seen.get("kind") if isinstance(seen, dict) else None
-    if before not in ("systemd", "systemd_user") or before == kind or not state["request"].get("session"):
+    if before not in ("systemd", "systemd_user") or not state["request"].get("session"):
+        return []
+    if (before, state["request"]["session"]) == (request.get("supervisor"), request.get("session")):
         return []
     return Systemd(user=before == "systemd_user").release_unit(folder, state["request"], limit_s)
 
