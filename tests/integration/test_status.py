@@ -101,6 +101,7 @@ def test_an_unchanged_deploy_leaves_the_manifest_as_it_is_and_nothing_has_drifte
     assert [service["drift"] for service in host["services"]] == [[]]
     assert [instance["state"] for instance in host["services"][0]["instances"]] == ["runs", "runs"]
     assert host["services"][0]["accepted"]["valid"] is True
+    assert host["services"][0]["accepted"]["at"] == host["services"][0]["instances"][0]["accepted_at"] > 0
     assert stat.S_IMODE((deployed.folder / "status.json").stat().st_mode) == 0o600
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import stat
 import sys
@@ -98,6 +99,20 @@ def test_one_look_is_compared_with_manifests_and_with_the_inventory():
     assert [(s["name"], s["drift"]) for s in result["services"]] == [("two", [])]
     other = looked(worlds.intent({**wish, "engine": {"max_model_len": 1024}}), survey, {})
     assert {item["kind"] for item in other["services"][0]["drift"]} == {"inventory"}
+
+
+def test_each_instance_tells_its_own_acceptance_and_what_is_wanted_no_more_only_while_it_runs(capfd):
+    wish, survey = core_world()
+    first, second = survey["services"]["two"]["instances"]
+    gone, runs = ({**copy.deepcopy(first), "index": index, "alive": index == 3} for index in (2, 3))
+    survey["services"]["two"]["instances"] += [gone, runs]
+    second.update(accepted=False, accepted_at=None)
+    result = looked(worlds.intent(wish), survey, {})
+    rows = result["services"][0]["instances"]
+    assert [(row["index"], row["accepted_at"] is not None) for row in rows] == [(0, True), (1, False), (3, True)]
+    report({"a": {"modelyard_intent": {}, "status_result": result}})
+    shown = [line for line in capfd.readouterr().out.splitlines() if " two/" in line and "ago" in line]
+    assert ["lost" in line for line in shown] == [False, True, False]
 
 
 def test_a_host_of_which_the_inventory_wants_nothing_is_compared_with_its_manifests_alone():

@@ -329,6 +329,7 @@ def running(plan: dict[str, Any], dead: tuple[int, ...] = (), **changes: Any) ->
                 "supervisor": planned["supervisor"],
                 "session": instance["session"],
                 "accepted": instance["index"] not in dead,
+                "accepted_at": 1764400100.0 if instance["index"] not in dead else None,
                 "launch": {
                     "argv": list(instance["argv"]),
                     "environment": dict(instance["environment"]),

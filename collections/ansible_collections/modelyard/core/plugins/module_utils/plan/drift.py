@@ -56,7 +56,8 @@ def _service(
 
 def _instances(seen: Mapping[str, Any], deployed: Any) -> List[Dict[str, Any]]:
     """What people see of each instance, of those that were deployed and those that run."""
-    found = {i["index"]: i for i in seen["instances"]}
+    # One that was deployed and is wanted no more is of interest as long as it runs.
+    found = {i["index"]: i for i in seen["instances"] if i["alive"] or i["index"] in deployed or not deployed}
     rows = []
     for index in sorted({*found, *deployed}):
         now = found.get(index)
@@ -68,6 +69,7 @@ def _instances(seen: Mapping[str, Any], deployed: Any) -> List[Dict[str, Any]]:
                 "port": now["port"] if now else None,
                 "pid": now["leader"]["pid"] if now and now["alive"] else None,
                 "started_at": now["started_at"] if now else None,
+                "accepted_at": now["accepted_at"] if now else None,
                 "supervisor": now.get("supervisor", "") if now else "",
             }
         )

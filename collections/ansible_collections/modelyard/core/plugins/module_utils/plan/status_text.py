@@ -48,16 +48,17 @@ def _rows(host: str, service: Mapping[str, Any], now: float) -> List[Sequence[An
     """A row for each instance, and one for a service without any."""
     deployed = str(service["deployed"].get("at") or "unknown")
     accepted = service["accepted"]
-    verdict = age(accepted["at"], now) if accepted["valid"] else "no" if accepted["at"] is None else "lost"
+    missing = "no" if accepted["at"] is None else "lost"
     whole = sum(1 for item in service["drift"] if item["instance"] is None)
     rows: List[Sequence[Any]] = []
     for place, instance in enumerate(service["instances"]):
         own = sum(1 for item in service["drift"] if item["instance"] == instance["index"]) + (0 if place else whole)
         started = age(instance["started_at"], now) if instance["pid"] else "-"
+        verdict = missing if instance["accepted_at"] is None else age(instance["accepted_at"], now)
         words = (instance["state"], instance["port"] or "-", instance["pid"] or "-", started, deployed, verdict, own or "-")
         rows.append((host, f"{service['name']}/{instance['index']}", *words))
     if not rows:
-        rows.append((host, service["name"], "no instances", "-", "-", "-", deployed, verdict, whole or "-"))
+        rows.append((host, service["name"], "no instances", "-", "-", "-", deployed, missing, whole or "-"))
     return rows
 
 

@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Optional
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan import model
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout
-from ansible_collections.modelyard.core.plugins.module_utils.survey import models
+from ansible_collections.modelyard.core.plugins.module_utils.survey import models, services
 
 #: What a deploy renders, as the names go. What the engine or a supervisor writes while it runs has other names.
 RENDERED = ("*.sh", "*.py", "*.pyz", "*.env", "env", "*.service", "service.json", "instance.json")
@@ -28,17 +28,18 @@ _NAME_OF_SYSTEM = re.compile(r"^PRETTY_NAME=[\"']?([^\"'\n]*)", re.MULTILINE)
 def look(home: str) -> Dict[str, Any]:
     """By service: `manifest` (None for none that is whole), `files`, `software`, `fingerprint`, `accepted_at`, `needs_admin`.
 
-    `accepted_at` is the time (seconds since 1970) of the last passed acceptance, None without one. `needs_admin` is the content
+    `accepted_at` is the time (seconds since 1970) of the last acceptance that an instance passed, None without one. `needs_admin` is the content
     of the file of that name with the time it was written as `written_at`, None without the file.
     """
-    return {name: _service(layout.service_dir(home, name)) for name in layout.services(home)}
+    return {name: _service(home, name) for name in layout.services(home)}
 
 
-def _service(folder: Path) -> Dict[str, Any]:
+def _service(home: str, name: str) -> Dict[str, Any]:
+    folder = layout.service_dir(home, name)
     manifest = layout.read_json(folder / "manifest.json")
     runtime, weights = _path(manifest, "runtime"), _path(manifest, "model")
     listing = models.model_listing(weights) if weights else None
-    accepted = (layout.read_json(folder / "accepted.json") or {}).get("at")
+    passed = [one["at"] for one in services.accepted(home, name) if isinstance(one.get("at"), (int, float))]
     needs = layout.read_json(folder / "needs_admin.json")
     written_at = _written_at(folder / "needs_admin.json")
     return {
@@ -47,7 +48,7 @@ def _service(folder: Path) -> Dict[str, Any]:
         "files": files(folder),
         "software": software(runtime) if runtime else {},
         "fingerprint": model.fingerprint(listing),
-        "accepted_at": float(accepted) if isinstance(accepted, (int, float)) else None,
+        "accepted_at": max(passed, default=None),
         "needs_admin": None if written_at is None else {**(needs or {}), "written_at": written_at},
     }
 

@@ -41,13 +41,15 @@ def service(home: str, name: str, table: Dict[int, proc.Process], runtimes_dir: 
         if alive:
             sessions_alive.add(int(state["keeper"]["pid"]))
         ready = alive and http.status((request["host"], request["port"]), "/health") == 200
+        proven = _proof(proofs, index, state) if ready else None
         instances.append(
             {
                 "index": index,
                 "pids": sorted(pid for pid, key in belongs.items() if key == index),
                 "alive": alive,
                 "ready": ready,
-                "accepted": ready and _is_accepted(proofs, index, state),
+                "accepted": proven is not None,
+                "accepted_at": (proven or {}).get("at"),
                 "port": request["port"],
                 "leader": state["leader"],
                 "started_at": state["started_at"],
@@ -93,9 +95,9 @@ def accepted(home: str, name: str) -> List[Dict[str, Any]]:
     return [one for one in found if isinstance(one, dict) and "index" in one] if isinstance(found, list) else []
 
 
-def _is_accepted(proofs: Sequence[Dict[str, Any]], index: int, state: Dict[str, Any]) -> bool:
+def _proof(proofs: Sequence[Dict[str, Any]], index: int, state: Dict[str, Any]) -> Optional[Dict[str, Any]]:
     bound = (index, state["leader"], state["request"]["digest"])
-    return any((one["index"], one.get("leader"), one.get("digest")) == bound for one in proofs)
+    return next((one for one in proofs if (one["index"], one.get("leader"), one.get("digest")) == bound), None)
 
 
 def listeners(handles: proc.Handles, readable: Collection[int]) -> List[Dict[str, Any]]:
