@@ -3,10 +3,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from ansible_collections.modelyard.core.plugins.action import service_probe
 from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance
 from hypothesis import example, given
 from hypothesis import strategies as st
 from unit import worlds
+from unit.check_cases import acted
 
 SERVICE = worlds.service()
 INSTANCE = {"index": 0, "port": 8000}
@@ -384,3 +386,19 @@ def test_whatever_comes_with_status_200_is_judged_and_breaks_nothing(step, body)
     complaint, seen = judged(step, one(body), service)
     assert isinstance(complaint, str)
     assert isinstance(seen, str)
+
+
+@pytest.mark.parametrize(("about", "asked"), [({}, [0, 1, 2]), ({"two": [1]}, [1]), ({"two": []}, [0, 1, 2]), ({"x": []}, [])])
+def test_an_acceptance_of_some_instances_asks_no_others(about, asked, monkeypatch):
+    service = {"name": "two", "acceptance": {"serial_requests": 2}}
+    service["instances"] = [{"index": i, "action": "keep", "accepted": i == 0} for i in range(3)]
+    seen = []
+
+    def answer(action, name, args, variables):
+        seen.extend(i["index"] for i in args["service"]["instances"])
+        return {"steps": [], "passed": True, "result": ""}
+
+    monkeypatch.setattr(service_probe.call, "module", answer)
+    args = {"home": "/h", "service": service, "steps": [], "always": True, "only": about}
+    assert not acted(service_probe, args, {}).run(None, {}).get("failed")
+    assert seen == asked

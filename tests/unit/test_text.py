@@ -308,8 +308,10 @@ def test_the_acceptance_is_a_table():
     ]
 
 
-def summary(home="/opt/modelyard", results=None, **service):
+def summary(home="/opt/modelyard", results=None, accepted=(), **service):
     plan = planner.plan(worlds.intent(worlds.service(**service), home=home), worlds.survey())
+    for instance in plan["services"][0]["instances"]:
+        instance["accepted"] = instance["index"] in accepted
     return text.summary(plan, results or [], home, "ansible-playbook -i inventory/demo").splitlines()
 
 
@@ -321,7 +323,7 @@ def test_the_summary_says_where_it_serves_how_to_try_and_stop_it_and_where_the_l
         "Acceptance",
         "  step    instance  verdict  seconds  what was seen",
         "  health  0         pass     0.50     200",
-        "Acceptance: the other instances passed earlier, by these very processes (playbooks/acceptance.yml runs it again)",
+        "Acceptance: instance 1 not proven, and not asked in this run (playbooks/acceptance.yml asks)",
         "Try it",
         "  curl -s http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' "
         '-d \'{"model": "tiny-qwen3", "max_tokens": 16, "messages": [{"role": "user", "content": "hello"}]}\'',
@@ -334,8 +336,11 @@ def test_the_summary_says_where_it_serves_how_to_try_and_stop_it_and_where_the_l
 
 
 def test_a_service_that_was_accepted_before_says_so():
-    words = "Acceptance: passed earlier, by these very processes (playbooks/acceptance.yml runs it again)"
-    assert summary()[1] == words
+    words = "passed earlier, by these very processes (playbooks/acceptance.yml runs it again)"
+    assert summary(accepted=(0,))[1] == f"Acceptance: {words}"
+    two = summary(accepted=(1,), topology={"replicas": 2, "tensor_parallel_size": 1})
+    never = "not proven, and not asked in this run (playbooks/acceptance.yml asks)"
+    assert two[1:3] == [f"Acceptance: instance 1 {words}", f"Acceptance: instance 0 {never}"]
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+from ansible_collections.modelyard.core.plugins.module_utils.plan import only
 from ansible_collections.modelyard.core.plugins.plugin_utils import call
 from ansible_collections.modelyard.core.plugins.plugin_utils.plain import plain
 
 display = Display()
-#: Instances with these actions of the plan are not there to be asked.
 #: Instances with these actions do not run when the ladder is walked.
 NOT_SERVED = ("stop", "leave", "refused")
 #: Those were proven when they were restarted.
@@ -19,21 +19,23 @@ PROVEN = "restart"
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
-    """Arguments: those of the module, and `always`: ask also instances that are proven already."""
+    """Arguments: those of the module, `always` (ask also instances that are proven already), and `only` of the intent."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Returns `steps` and `passed`; fails with the first step that failed and the place of the evidence."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         args = plain(self._task.args)
         always = bool(args.pop("always", False))
+        about, name = args.pop("only", {}), args["service"]["name"]
         wanted = [i for i in args["service"]["instances"] if i["action"] not in NOT_SERVED]
+        wanted = [i for i in wanted if only.concerns(about, name, i["index"])]
         wanted = [i for i in wanted if always or not (i["accepted"] or i["action"] == PROVEN)]
         args["service"]["instances"] = wanted
-        result["service"] = args["service"]["name"]
+        result["service"] = name
         if not wanted:
             result.update(changed=False, skipped=True)
             return result
-        name, asked = args["service"]["name"], args["service"]["acceptance"]["serial_requests"]
+        asked = args["service"]["acceptance"]["serial_requests"]
         if not self._task.check_mode:
             display.display(
                 f"  asking {name}: {', '.join(args.get('steps') or ['all steps'])} (with {asked} requests one at a time)"

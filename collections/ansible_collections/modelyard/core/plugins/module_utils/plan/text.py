@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import textwrap
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, Collection, Dict, List, Mapping, Sequence
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan.actions import SERVED
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import ORDER, REFUSE, count, grouped, ordered, refusals
@@ -191,12 +191,9 @@ def summary(plan: Mapping[str, Any], results: Sequence[Mapping[str, Any]], home:
         if service["left_out"]:
             lines += [f"  left out: instance {', '.join(str(left['index']) for left in service['left_out'])}"]
         steps = [step for result in results if result["service"] == service["name"] for step in result["steps"]]
-        walked = {step["instance"] for step in steps}
         if steps:
             lines += ["Acceptance", *acceptance(steps)]
-        if not walked.issuperset(i["index"] for i in served):
-            others = "the other instances " if steps else ""
-            lines += [f"Acceptance: {others}passed earlier, by these very processes (playbooks/acceptance.yml runs it again)"]
+        lines += _not_walked(served, {step["instance"] for step in steps})
         # Double quotes around the key's file: the shell reads it; everything else is taken as it stands.
         key = f' -H "Authorization: Bearer $(cat {shlex.quote(base + "/api_key")})"' if service["secured"] else ""
         hello = {"model": service["model"]["id"], "max_tokens": 16, "messages": [{"role": "user", "content": "hello"}]}
@@ -210,6 +207,18 @@ def summary(plan: Mapping[str, Any], results: Sequence[Mapping[str, Any]], home:
             f"  {command} playbooks/teardown.yml -e teardown_service={service['name']}",
         ]
     return "\n".join(lines)
+
+
+def _not_walked(served: Sequence[Mapping[str, Any]], walked: Collection[int]) -> List[str]:
+    """What is known of instances that no ladder of this run was walked for."""
+    rest = [i for i in served if i["index"] not in walked]
+    earlier, never = ([i["index"] for i in rest if bool(i["accepted"]) is proven] for proven in (True, False))
+    which = f"instance {numbers(earlier)} " if walked or never else ""
+    lines = [f"Acceptance: {which}passed earlier, by these very processes (playbooks/acceptance.yml runs it again)"] if earlier else []
+    if never:
+        which = f"instance {numbers(never)} " if walked or earlier else ""
+        lines.append(f"Acceptance: {which}not proven, and not asked in this run (playbooks/acceptance.yml asks)")
+    return lines
 
 
 def _logs(base: str, indexes: Sequence[int]) -> List[str]:
