@@ -41,7 +41,7 @@ def test_several_instances_have_names_with_numbers_and_scripts_of_their_own(tmp_
     ("actions", "written", "started", "rolled", "waited", "removed"),
     [
         (("start", "keep"), [0, 1], [0], [], [0, 1], []),
-        (("restart", "keep"), [0, 1], [], [0], [1], []),
+        (("restart", "keep"), [0, 1], [], [[0]], [1], []),
         (("keep", "refused"), [0], [], [], [0], []),
         (("keep", "leave"), [0], [], [], [0], []),
         (("stop", "keep"), [1], [], [], [1], [0]),
@@ -50,11 +50,33 @@ def test_several_instances_have_names_with_numbers_and_scripts_of_their_own(tmp_
 def test_each_instance_has_its_own_action(tmp_path, actions, written, started, rolled, waited, removed):
     service = planned(topology={"replicas": 2, "tensor_parallel_size": 2})
     for instance, action in zip(service["instances"], actions, strict=True):
-        instance["action"] = action
+        instance.update(action=action, held={"port": instance["port"], "devices": []})
     made = files.of_service(service, host(tmp_path))
     assert [i["index"] for i in made["instances"]] == written
-    assert [[i["index"] for i in made[key]] for key in ("started", "rolled")] == [started, rolled]
+    assert [i["index"] for i in made["started"]] == started
+    assert [[i["index"] for i in batch] for batch in made["rolled"]] == rolled
     assert (made["waited"], made["removed"]) == (waited, removed)
+    assert len(made["client_env"]["MODELYARD_BASE_URLS"].split()) == len(made["service_file"]["instances"]) == 2 - len(removed)
+
+
+@pytest.mark.parametrize(
+    ("ports", "cards", "batches"),
+    [
+        ([8000, 8001, 8002, 8003], [0, 1, 2, 3], [[0], [1], [2], [3]]),
+        ([9000, 9001, 9002, 9003], [4, 5, 6, 7], [[0], [1], [2], [3]]),
+        ([7999, 8000, 8001, 8002], [0, 1, 2, 3], [[0, 1, 2, 3]]),  # each port was that of the instance before
+        ([8000, 8001, 8002, 8003], [1, 0, 2, 3], [[0, 1], [2], [3]]),
+        ([8000, 8001, 8002, 8003], [0, 3, 2, 1], [[0], [2], [1, 3]]),
+    ],
+)
+def test_instances_that_take_over_ports_or_cards_from_each_other_are_restarted_together(tmp_path, ports, cards, batches):
+    service = planned(topology={"replicas": 4, "tensor_parallel_size": 1})
+    for index, instance in enumerate(service["instances"]):
+        held = {"port": 8000 + index, "devices": [{"index": index, "uuid": f"GPU-{index}"}]}
+        device = {"index": cards[index], "uuid": f"GPU-{cards[index]}"}
+        instance.update(action="restart", held=held, port=ports[index], devices=[device])
+    made = files.of_service(service, host(tmp_path))
+    assert [[i["index"] for i in batch] for batch in made["rolled"]] == batches
 
 
 @pytest.mark.parametrize(

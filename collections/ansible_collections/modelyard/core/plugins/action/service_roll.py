@@ -1,4 +1,4 @@
-"""Action: restart instances of a service one at a time, each proven before the next one is touched."""
+"""Action: restart instances of a service one after the other, each proven before the next one is touched."""
 
 from __future__ import annotations
 
@@ -13,49 +13,59 @@ from ansible_collections.modelyard.core.plugins.plugin_utils.plain import plain
 display = Display()
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
-    """Arguments: home, runtimes_dir, service (of the plan), instances ({name, index, digest} to restart), timeout_s, grace_s.
+def _names(batch: list[dict[str, Any]]) -> str:
+    return ", ".join(one["name"] for one in batch)
 
-    Stops at the first instance that does not come back: the ones after it go on with their old parameters.
+
+class ActionModule(ActionBase):  # type: ignore[misc]
+    """Arguments: home, runtimes_dir, service (of the plan), batches, timeout_s, grace_s.
+
+    A batch is a list of {name, index, digest}: one instance, or several that take over ports or cards from each other. Stops at
+    the first one that does not come back: the ones after it go on with their old parameters.
     """
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Returns `restarted`, `failed_at` (name of an instance or ""), `untouched` and the steps of the ladders."""
+        """Returns `restarted`, `failed_at` (names of instances or ""), `untouched` and the steps of the ladders."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         args, variables = plain(self._task.args), task_vars or {}
-        waiting = list(args["instances"])
+        waiting = [list(batch) for batch in args["batches"]]
         result.update(changed=bool(waiting), service=args["service"]["name"], restarted=[], failed_at="", untouched=[], steps=[])
         if self._task.check_mode:
-            for one in waiting:
-                display.display(f"  {one['name']}: would be stopped, started and proven before the next one")
+            for batch in waiting:
+                display.display(f"  {_names(batch)}: would be stopped, started and proven before the next one")
             return result
         while waiting:
-            one = waiting.pop(0)
-            display.display(f"  {one['name']}: restart ({len(waiting)} to come after it)")
+            batch = waiting.pop(0)
+            together = ": together, for they take over ports or cards from each other" if len(batch) > 1 else ""
+            display.display(f"  {_names(batch)}: restart ({sum(map(len, waiting))} to come after it){together}")
             try:
-                self._restart(args, one, result, variables)
+                self._restart(args, batch, result, variables)
             except AnsibleActionFail as exc:
-                untouched = [other["name"] for other in waiting]
+                untouched = [other["name"] for later in waiting for other in later]
                 goes_on = f" Not touched, they run as before: {', '.join(untouched)}." if untouched else ""
                 done = f" Restarted and proven: {', '.join(result['restarted'])}." if result["restarted"] else ""
-                msg = f"the restart of {one['name']} failed: {str(exc).rstrip('.')}.{done}{goes_on}"
-                result.update(failed=True, failed_at=one["name"], untouched=untouched, msg=msg)
+                msg = f"the restart of {_names(batch)} failed: {str(exc).rstrip('.')}.{done}{goes_on}"
+                result.update(failed=True, failed_at=_names(batch), untouched=untouched, msg=msg)
                 return result
-            result["restarted"].append(one["name"])
+            result["restarted"] += [one["name"] for one in batch]
         return result
 
-    def _restart(self, args: dict[str, Any], one: dict[str, Any], result: dict[str, Any], variables: dict[str, Any]) -> None:
+    def _restart(
+        self, args: dict[str, Any], batch: list[dict[str, Any]], result: dict[str, Any], variables: dict[str, Any]
+    ) -> None:
         place = {"home": args["home"], "service": args["service"]["name"]}
-        stop = {**place, "indexes": [one["index"]], "runtimes_dir": args["runtimes_dir"], "grace_s": args["grace_s"]}
+        indexes = [one["index"] for one in batch]
+        stop = {**place, "indexes": indexes, "runtimes_dir": args["runtimes_dir"], "grace_s": args["grace_s"]}
         for line in call.module(self, "guarded_stop", stop, variables)["actions"]:
             display.display(f"    {line}")
         try:
-            call.action(self, "service_start", {**place, "instances": [one], "start": {"stagger_s": 0, "wave": 1}}, variables)
-            call.action(self, "service_wait", {**place, "indexes": [one["index"]], "timeout_s": args["timeout_s"]}, variables)
+            start = args["service"]["start"]
+            call.action(self, "service_start", {**place, "instances": batch, "start": start}, variables)
+            call.action(self, "service_wait", {**place, "indexes": indexes, "timeout_s": args["timeout_s"]}, variables)
         except AnsibleActionFail:
             # A half-started engine would be in the way of the next run.
             call.module(self, "guarded_stop", stop, variables)
             raise
-        alone = [instance for instance in args["service"]["instances"] if instance["index"] == one["index"]]
+        alone = [instance for instance in args["service"]["instances"] if instance["index"] in indexes]
         probe = {"home": args["home"], "service": {**args["service"], "instances": alone}, "steps": [], "always": True}
         result["steps"] += call.action(self, "service_probe", probe, variables)["steps"]

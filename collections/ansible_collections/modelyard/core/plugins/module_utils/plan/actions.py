@@ -67,7 +67,8 @@ def decide(
         if action == KEEP and now and now["session"]:
             # NAME becomes NAME-0 when a second instance comes. What runs keeps the name that people and systemd know it by.
             instance = {**instance, "session": now["session"]}
-        decided.append({**instance, **_done(action, now)})
+        held = {"held": {"port": now["port"], "devices": list(now["devices"])}} if action == RESTART and now else {}
+        decided.append({**instance, **_done(action, now), **held})
     known = {instance["index"] for instance in instances} | set(choice.left_out)
     for index in sorted(set(running) - known):
         action = KEEP

@@ -96,7 +96,7 @@ def client_env(service: Mapping[str, Any], folder: str) -> Dict[str, Any]:
     address = service["listen"]["host"]
     shown = "127.0.0.1" if address in ("", "0.0.0.0", "::") else address
     shown = f"[{shown}]" if ":" in shown else shown
-    urls = [f"http://{shown}:{instance['port']}/v1" for instance in service["instances"]]
+    urls = [f"http://{shown}:{i['port']}/v1" for i in service["instances"] if i["action"] != "stop"]
     values = {"OPENAI_BASE_URL": urls[0] if urls else "", "MODELYARD_BASE_URLS": " ".join(urls)}
     values["MODELYARD_MODEL"] = service["model"]["id"]
     if service["secured"]:
@@ -137,7 +137,7 @@ def of_service(service: Mapping[str, Any], host: Host) -> Dict[str, Any]:
         "scripts": scripts(service),
         "instances": listed,
         "started": _named(listed, "start"),
-        "rolled": _named(listed, "restart"),
+        "rolled": [_named(batch, "restart") for batch in _batches([e for e in listed if e["action"] == "restart"])],
         "waited": [entry["index"] for entry in listed if entry["action"] in WAITED],
         "removed": [int(i["index"]) for i in service["instances"] if i["action"] == "stop"],
     }
@@ -147,6 +147,21 @@ def of_service(service: Mapping[str, Any], host: Host) -> Dict[str, Any]:
 def _named(listed: Sequence[Mapping[str, Any]], action: str) -> List[Dict[str, Any]]:
     """Those with an action, as the modules that start them want them."""
     return [{"name": e["name"], "index": e["index"], "digest": e["request"]["digest"]} for e in listed if e["action"] == action]
+
+
+def _batches(listed: Sequence[Dict[str, Any]]) -> List[List[Dict[str, Any]]]:
+    """One instance each, as a rule. Those that get a port or a card that another of them still has are stopped with that one."""
+    batches: List[List[Dict[str, Any]]] = []
+    for entry in listed:
+        tied = [b for b in batches if any(_in_the_way(entry, other) or _in_the_way(other, entry) for other in b)]
+        batches = [b for b in batches if b not in tied] + [[e for b in tied for e in b] + [entry]]
+    return batches
+
+
+def _in_the_way(holder: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    held, wanted = holder["plan"]["held"], other["request"]
+    cards = ({d.get("uuid") or d.get("bus_id") or d["index"] for d in found["devices"]} for found in (held, wanted))
+    return held["port"] == wanted["port"] or bool(set.intersection(*cards))
 
 
 def texts(made: Mapping[str, Any]) -> List[Dict[str, Any]]:
