@@ -188,7 +188,8 @@ def service_folder(home):
     (folder / "service.json").write_text("{}")
     (folder / "api_key").write_text("very-secret\n")
     (folder / "api_key").chmod(0o600)
-    (folder / "accepted.json").write_text('{"schema": 1, "instances": [{"index": 0, "at": 12.5}, {"index": 1, "at": 11}, {"index": 2}]}')
+    passed = [{"index": 0, "at": 12.5}, {"index": 1, "at": 11}, {"index": 2}]
+    (folder / "accepted.json").write_text(json.dumps({"schema": 1, "instances": passed}))
     return folder
 
 

@@ -31,7 +31,7 @@ def read(value: Any, services: Sequence[Mapping[str, Any]]) -> Tuple[Only, List[
             found.append(finding("IN-KEY-UNKNOWN", f"only.{name}", what, f"services of this host: {', '.join(known) or 'none'}"))
         elif colon and int(index) >= known[name]:
             what = f"{name} has no instance {int(index)}; it has {'0' if known[name] == 1 else f'0 to {known[name] - 1}'}"
-            do = f"name one that is there; what runs beyond them is stopped by deploy.yml -e only={name} -e modelyard_restart=true"
+            do = f"name one that is there; what runs beyond is stopped by deploy.yml -e only={name} -e modelyard_restart=true"
             found.append(finding("IN-VALUE", "only", what, do))
         else:
             wanted.setdefault(name, [])

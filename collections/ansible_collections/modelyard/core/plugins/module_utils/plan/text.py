@@ -214,7 +214,9 @@ def _not_walked(served: Sequence[Mapping[str, Any]], walked: Collection[int]) ->
     rest = [i for i in served if i["index"] not in walked]
     earlier, never = ([i["index"] for i in rest if bool(i["accepted"]) is proven] for proven in (True, False))
     which = f"instance {numbers(earlier)} " if walked or never else ""
-    lines = [f"Acceptance: {which}passed earlier, by these very processes (playbooks/acceptance.yml runs it again)"] if earlier else []
+    lines = []
+    if earlier:
+        lines.append(f"Acceptance: {which}passed earlier, by these very processes (playbooks/acceptance.yml runs it again)")
     if never:
         which = f"instance {numbers(never)} " if walked or earlier else ""
         lines.append(f"Acceptance: {which}not proven, and not asked in this run (playbooks/acceptance.yml asks)")

@@ -28,8 +28,8 @@ _NAME_OF_SYSTEM = re.compile(r"^PRETTY_NAME=[\"']?([^\"'\n]*)", re.MULTILINE)
 def look(home: str) -> Dict[str, Any]:
     """By service: `manifest` (None for none that is whole), `files`, `software`, `fingerprint`, `accepted_at`, `needs_admin`.
 
-    `accepted_at` is the time (seconds since 1970) of the last acceptance that an instance passed, None without one. `needs_admin` is the content
-    of the file of that name with the time it was written as `written_at`, None without the file.
+    `accepted_at` is the time (seconds since 1970) of the last acceptance that an instance passed, None without one.
+    `needs_admin` is the content of the file of that name with the time it was written as `written_at`, None without the file.
     """
     return {name: _service(home, name) for name in layout.services(home)}
 

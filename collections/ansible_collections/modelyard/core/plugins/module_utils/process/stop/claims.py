@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any, Dict, Optional, Set
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, supervisor
