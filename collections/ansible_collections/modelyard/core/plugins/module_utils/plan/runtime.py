@@ -47,17 +47,18 @@ def choose(
             )
         )
     build = tables.build(release)
+    made_from = None if wanted["runtime_path"] else known  # somebody else's environment is of no lock of ours
     return (
         {
-            "name": known.name if known else "",
+            "name": made_from.name if made_from else "",
             "path": path,
             "ours": not wanted["runtime_path"],
             "vllm_release": release,
             "vllm_found": found,
             "vllm_table": build.release if build else "",
             "present": bool(seen.get("complete") or wanted["runtime_path"] or not known),
-            "digest": known.digest if known else "",
-            "disk_mib": known.disk_mib if known else 0,
+            "digest": made_from.digest if made_from else "",
+            "disk_mib": made_from.disk_mib if made_from else 0,
         },
         findings,
     )
