@@ -16,18 +16,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-from harness import ROOT, session_of, until
+from ansible_collections.modelyard.core.plugins.module_utils.plan import tables
+from harness import session_of, until
 from simulators.engine import install as engine
 from simulators.install import install as install_cards
 
-TABLE = ROOT / "collections/ansible_collections/modelyard/core/plugins/module_utils/plan/data/vllm/0.32.0.yml"
+RELEASE = "0.32.0"
 READY_S = 20
 
 
 def options() -> dict[str, list[str]]:
     """Option names of the release, by kind."""
-    names: dict[str, list[str]] = yaml.safe_load(TABLE.read_text(encoding="utf-8"))["options"]
+    names: dict[str, list[str]] = tables.vllm(RELEASE)["options"]
     return names
 
 
