@@ -275,6 +275,57 @@ def test_a_full_disk_does_not_end_the_keeper(home: Path) -> None:
         until(lambda: subprocess.run(["umount", str(small)], check=False).returncode == 0, 10, "unmounted")
 
 
+def test_a_service_that_has_filled_its_disk_is_stopped(home: Path) -> None:
+    small = home / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(small)], check=False).returncode:
+        pytest.skip("needs the right to mount a small file system (root)")
+    try:
+        state = start(small, OBEDIENT)
+        fill = os.open(str(small / "fill"), os.O_WRONLY | os.O_CREAT)
+        with contextlib.suppress(OSError):
+            while True:
+                os.write(fill, b"x" * 4096)
+        os.close(fill)
+        result = run.stop_service(str(small), SERVICE, options=QUICK)
+        assert (result["failed"], result["stopped"], result["changed"]) == (False, True, True), result["msg"]
+        assert session_of(state["keeper"]["pid"]) == []
+    finally:
+        (small / "fill").unlink(missing_ok=True)
+        run.stop_service(str(small), SERVICE, options=QUICK)
+        until(lambda: subprocess.run(["umount", str(small)], check=False).returncode == 0, 10, "unmounted")
+
+
+def test_what_has_become_another_user_in_its_session_is_left_alone_and_not_called_stopped(home: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root to become somebody else")
+    child = "import os,time; os.setgid(65534); os.setuid(65534); time.sleep(300)"
+    state = start(home, f"{sys.executable} -c {shlex.quote(child)} &\n{OBEDIENT}")
+
+    def others() -> list[int]:
+        return [p.pid for p in proc.processes().values() if p.sid == state["keeper"]["pid"] and p.uid == 65534]
+
+    until(others, 10, "it has become another user")
+    (pid,) = others()
+    try:
+        result = run.stop_service(str(home), SERVICE, options=QUICK)
+        assert (result["failed"], result["stopped"], result["changed"]) == (True, False, True)
+        assert f"{pid} " in result["msg"]
+        assert "left alone" in result["msg"]
+        assert alive(pid)
+    finally:
+        os.kill(pid, 9)
+
+
+def test_a_service_json_that_people_have_edited_does_not_keep_a_service_alive(home: Path) -> None:
+    state = start(home, OBEDIENT)
+    settled(state)
+    layout.write_json(home / "services" / SERVICE / "service.json", {"backend": "nvidia", "backends": ["nvidia"], "stop": 7})
+    stopper = stopped(home)
+    assert "its cards were not looked at" in " ".join(words(stopper))
+    assert not alive(state["leader"]["pid"])
+
+
 def test_logs_of_earlier_starts_stay(home: Path) -> None:
     first = start(home, "echo first; exit 1\n")
     until(lambda: not alive(first["keeper"]["pid"]), 5, "the first has ended")

@@ -270,3 +270,46 @@ def test_a_start_waits_until_the_memory_of_its_cards_is_back(home: Path, monkeyp
     assert "what card 1 holds is not known" in said[-1]
     assert clock[0] >= 34.0
     (folder.parent / "service.json").unlink()  # there is no such tool here, and nothing to stop
+
+
+def test_the_unit_of_another_service_that_has_the_same_name_is_not_stopped(units: Path, home: Path) -> None:
+    # `a` with several instances has a unit modelyard-a-0, like a service `a-0`; so has a service of another home.
+    folder = folder_of(home)
+    (units / UNIT).write_text("X-Modelyard=/other/home/services/unit/instance-0\n")
+    (units / "states").write_text(json.dumps({UNIT: {"ActiveState": "active", "UnitFileState": "enabled"}}))
+    result = run.stop_service(str(home), NAME, options={**QUICK, "release_supervisor": True})
+    assert (result["failed"], result["changed"]) == (False, False), result
+    assert [call.split()[0] for call in calls(units)] == ["show"]
+    assert supervisor.SUPERVISORS["systemd"].release(folder, request(folder), 5.0) == []
+
+
+def test_a_unit_that_may_not_be_stopped_is_no_stopped_service(units: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = folder_of(home)
+    (units / UNIT).write_bytes((folder / UNIT).read_bytes())
+    (units / "states").write_text(json.dumps({UNIT: {"ActiveState": "active", "UnitFileState": "enabled"}}))
+    monkeypatch.setattr(systemctl.os, "geteuid", lambda: folder.stat().st_uid or 4711)
+    monkeypatch.setattr(run.look, "no_right", lambda home, service: "")
+    result = run.stop_service(str(home), NAME, options={**QUICK, "release_supervisor": True})
+    assert (result["failed"], result["stopped"]) == (True, False)
+    assert "a password is required" in result["msg"]
+    assert "systemd may start it again" in result["msg"]
+
+
+def test_a_unit_that_was_stopped_is_a_change_although_this_run_has_signalled_nobody(units: Path, home: Path) -> None:
+    folder = folder_of(home)
+    state = supervisor.start_once(folder, request(folder), sys.executable)
+    result = run.stop_service(str(home), NAME, options={**QUICK, "release_supervisor": True})
+    assert (result["failed"], result["changed"]) == (False, True), result
+    assert not alive(state["leader"]["pid"])
+    assert not any("SIGINT" in words for words in result["actions"])
+    again = run.stop_service(str(home), NAME, options={**QUICK, "release_supervisor": True})
+    assert (again["failed"], again["changed"]) == (False, False), again
+
+
+def test_a_systemd_that_does_not_answer_may_start_it_again(units: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = folder_of(home)
+    monkeypatch.setattr(systemctl.Manager, "show", lambda *_: {})
+    assert supervisor.SUPERVISORS["systemd"].release(folder, request(folder), 5.0) == [], "there is no systemd at all"
+    monkeypatch.setattr(systemctl.Manager, "is_there", True)
+    with pytest.raises(supervisor.NotReleased, match="does not answer"):
+        supervisor.SUPERVISORS["systemd"].release(folder, request(folder), 5.0)

@@ -253,7 +253,8 @@ def test_an_admin_who_uses_the_runtime_in_the_folder_is_suspect_and_left_alone(t
 def test_a_process_with_marker_folder_and_runtime_is_ours_and_a_lookalike_is_nobody(tmp_path, spawn):
     name = f"tiny-{os.getpid()}"
     runtime = tmp_path / "runtime"
-    ours = spawn(program=f"{runtime}/bin/python", cwd=tmp_path, env={"MODELYARD_SERVICE": name})
+    marked = {"MODELYARD_SERVICE": name}
+    ours = spawn(program=f"{runtime}/bin/python", cwd=tmp_path, env=marked, start_new_session=True)  # an engine has no terminal
     lookalike = spawn(program=f"{tmp_path}/bin/vllm serve {name}", cwd="/", env={"SERVICE": name})
     neighbour = spawn(cwd="/", env={"MODELYARD_SERVICE": f"{name}-2"})
     found = mine({ours, lookalike, neighbour}, folder=str(tmp_path), service=name, runtime=str(runtime))

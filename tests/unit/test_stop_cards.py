@@ -247,7 +247,8 @@ def released(tmp_path, monkeypatch, answer, limit_s=1.0):
         folder.mkdir(parents=True)
         layout.write_json(folder / "instance.json", {"supervisor": "unit", "session": f"tiny-{index}"})
     said = []
-    problems = before.release(str(tmp_path), "tiny", {0: None, 1: None}, limit_s, said.append)
+    done, problems = before.release(str(tmp_path), "tiny", {0: None, 1: None}, limit_s, said.append)
+    assert done == [words for words in said if words not in problems]
     return unit, said, problems
 
 
@@ -275,4 +276,4 @@ def test_a_supervisor_that_hangs_is_not_waited_for_beyond_its_limit(tmp_path, mo
 
 
 def test_a_service_without_such_a_supervisor_needs_no_release(tmp_path):
-    assert before.release(str(tmp_path), "tiny", {0: None}, 1.0, print) == []
+    assert before.release(str(tmp_path), "tiny", {0: None}, 1.0, print) == ([], [])

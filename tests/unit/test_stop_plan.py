@@ -248,7 +248,7 @@ def seen(pid, kind, i, state, start=600):
     """A process of a kind, and whether it is ours (of instance i), a stranger or of no known instance."""
     keeper, own = KEEPERS[i], {"marker": "tiny", "cwd": f"{FOLDER}/instance-{i}/run", "instance": str(i)}
     lib = frozenset({f"{RUNTIME}/lib/libtorch.so"})
-    sid, uid, mounts, values, comm = pid, UID, HERE, {}, "VLLM::Worker_TP"
+    sid, uid, mounts, values, comm, tty = pid, UID, HERE, {}, "VLLM::Worker_TP", 0
     if kind == "worker":
         sid, values = keeper.pid, {**own, "files": lib}
     elif kind == "worker of an earlier version":
@@ -269,6 +269,8 @@ def seen(pid, kind, i, state, start=600):
         values, comm = {"cwd": own["cwd"], "marker": "tiny", "instance": str(i)}, "bash"
     elif kind == "admin tries the runtime in the folder":
         values, comm = {"cwd": own["cwd"], "files": lib}, "python"
+    elif kind == "shell with the env file and the runtime":
+        values, comm, tty = {**own, "files": lib}, "python", 34816
     elif kind == "name alone":
         values = {"files": frozenset({"/other/lib/libtorch.so"})}
     elif kind == "another service of the same runtime":
@@ -288,13 +290,14 @@ def seen(pid, kind, i, state, start=600):
             "unit": f"modelyard-tiny-{i}.service",
             "cwd": "/other/services/tiny/instance-0",
         }
-    process = proc.Process(pid, 1, sid, sid, state, start, comm, uid, 1)
+    process = proc.Process(pid, 1, sid, sid, state, start, comm, uid, 1, tty)
     return identity.Seen(process, mounts=mounts, living=state != "Z", **values)
 
 
 OURS = ["worker", "worker of an earlier version", "worker without title memory", "orphan in a session of its own"]
 OURS += ["in the unit, moved away from the session", "leader", "keeper"]
 NOT_OURS = ["shell in the folder", "shell with the env file", "admin tries the runtime in the folder", "name alone"]
+NOT_OURS += ["shell with the env file and the runtime"]
 NOT_OURS += ["another service of the same runtime", "another user with everything", "container with the same paths"]
 NOT_OURS += ["recorded pid that was given again", "older than the session's number", "the unit's name in another home"]
 forests = st.lists(

@@ -29,12 +29,8 @@ def keep(home: str, service: str, reason: str, documents: Mapping[str, str]) -> 
     problems: List[str] = []
     try:
         base.mkdir(parents=True, exist_ok=True)
-        wanted = folder
-        for attempt in range(1, 100):
-            if not folder.exists():
-                break
-            folder = base / f"{wanted.name}-{attempt}"
-        folder.mkdir()
+        layout.give(base)
+        folder = _made(folder)
     except OSError as exc:
         return folder, [str(exc)]
     contents: Dict[str, str] = dict(documents)
@@ -42,16 +38,33 @@ def keep(home: str, service: str, reason: str, documents: Mapping[str, str]) -> 
     contents.update({f"instance-{i}-state.json": json.dumps(state, indent=1) for i, state in states.items() if state})
     for file, content in contents.items():
         try:
-            (folder / Path(file).name).write_text(str(content), encoding="utf-8")
+            # Names of files can hold bytes that are no text.
+            (folder / Path(file).name).write_text(str(content), encoding="utf-8", errors="backslashreplace")
+            layout.give(folder / Path(file).name)
         except OSError as exc:
             problems.append(str(exc))
     for index, state in states.items():
         if state:
             try:
                 copy_end(Path(state["log"]), folder / f"instance-{index}.log")
+                layout.give(folder / f"instance-{index}.log")
             except OSError as exc:
                 problems.append(str(exc))
     return folder, problems
+
+
+def _made(wanted: Path) -> Path:
+    """Make the folder, under another name when somebody else has just made one of this name."""
+    folder = wanted
+    for attempt in range(1, 100):
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            folder = wanted.with_name(f"{wanted.name}-{attempt}")
+            continue
+        layout.give(folder)
+        return folder
+    raise FileExistsError(f"{wanted} and 99 more of that name are there")
 
 
 def copy_end(source: Path, target: Path) -> None:

@@ -29,7 +29,7 @@ RULES = (
     frozenset({"marker", "folder", "runtime"}),
 )
 #: With one of these a process is never ours, whatever else it shows.
-AGAINST = frozenset({"other user", "other mounts", "other instance", "no instance"})
+AGAINST = frozenset({"other user", "other mounts", "other instance", "no instance", "terminal"})
 SIGNS_NEEDED = 2
 
 #: What each sign means, as it is shown to people.
@@ -43,6 +43,7 @@ SIGNS = {
     "handed over": "an earlier stop proved that it is the service's and could not end it",
     "instance": "marker, folder, session or unit name this very instance",
     "other user": "it belongs to another user than the service's folder",
+    "terminal": "it was started from a terminal, and an engine is not: somebody works there with the service's environment",
     "other mounts": "it lives in another mount namespace, as in a container: its paths are other files",
     "other instance": "marker, folder or session name another instance of the service",
     "no instance": "nothing says which instance of the service it belongs to",
@@ -158,6 +159,8 @@ def signs(seen: Seen, claim: Claim, table: Mapping[int, proc.Process], mounts: O
         found.add("runtime")
     if claim.instance is not None:
         found |= _of_instance(seen, claim, found, table)
+    if process.tty and {"marker", "folder", "runtime"} <= found and not found & {"recorded", "session", "unit"}:
+        found.add("terminal")
     if claim.uid is not None and process.uid != claim.uid:
         found.add("other user")
     if mounts and seen.mounts and seen.mounts != mounts:

@@ -109,6 +109,8 @@ class Keeper:
             if received and received.si_signo == signal.SIGTERM and self.orders.ends_rest:
                 self._pass_on()
             if not self._reap():
+                if self.unwritten:
+                    self._write()
                 return 0
             logfile.trim(self.log, self.cap)
             self._health()
@@ -173,8 +175,7 @@ class Keeper:
 
     def _pass_on(self) -> None:
         """systemd asks the keeper to end when its careful stop is over or was not possible: ask the engine."""
-        with contextlib.suppress(OSError):
-            layout.asked_to_stop(self.folder)
+        layout.asked_to_stop(self.folder)
         if self.ended_at is None:
             os.kill(self.state["leader"]["pid"], signal.SIGTERM)  # a child that was not reaped: the number is its own
 

@@ -46,12 +46,21 @@ def read_json(path: Path) -> Optional[Dict[str, Any]]:
     return data if isinstance(data, dict) else None
 
 
+def give(path: Path) -> None:
+    """As root: whoever owns the folder that it lies in gets it, and can go on with it after a stop by root."""
+    if os.geteuid() == 0:
+        with contextlib.suppress(OSError):
+            owner = path.parent.stat()
+            os.chown(str(path), owner.st_uid, owner.st_gid, follow_symlinks=False)
+
+
 def write_json(path: Path, data: Dict[str, Any], mode: int = 0o644) -> None:
     """Write whole or not at all: a reader never sees half a file, a full disk leaves the old one."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         fresh.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         fresh.chmod(mode)
+        give(fresh)
         fresh.replace(path)
     finally:
         if fresh.exists():
@@ -111,10 +120,14 @@ def ask_for(folder: Path, wanted: Dict[str, Any]) -> None:
 
 
 def asked_to_stop(folder: Path) -> None:
-    """Write down that the engine which runs now is being stopped by order, so that its end counts as no failure."""
+    """Write down that the engine which runs now is being stopped by order, so that its end counts as no failure.
+
+    A disk that is full, or files that somebody took away, are no reason not to stop it.
+    """
     known = state(folder)
     if known:
-        write_json(folder / "run" / ASKED, {"leader": known["leader"]})
+        with contextlib.suppress(OSError):
+            write_json(folder / "run" / ASKED, {"leader": known["leader"]})
 
 
 def of_this_boot(known: Dict[str, Any]) -> bool:

@@ -39,6 +39,7 @@ class Process(NamedTuple):
     comm: str
     uid: int
     threads: int
+    tty: int = 0  # device number of the terminal that controls it; 0 for none
 
 
 class Listener(NamedTuple):
@@ -89,10 +90,10 @@ def read(pid: int, proc: Union[Path, str] = PROC) -> Optional[Process]:
     if len(fields) < 20:
         return None
     try:
-        ppid, pgid, sid, threads, start = (int(fields[place]) for place in (1, 2, 3, 17, 19))
+        ppid, pgid, sid, tty, threads, start = (int(fields[place]) for place in (1, 2, 3, 4, 17, 19))
     except ValueError:
         return None
-    return Process(pid, ppid, pgid, sid, fields[0], start, head.partition("(")[2], uid, threads)
+    return Process(pid, ppid, pgid, sid, fields[0], start, head.partition("(")[2], uid, threads, tty)
 
 
 def processes(proc: Path = PROC) -> Dict[int, Process]:

@@ -57,6 +57,11 @@ class Manager:
             return Path(os.environ.get("HOME") or str(Path.home())) / ".config" / "systemd" / "user"
         return Path("/etc/systemd/system")
 
+    @property
+    def is_there(self) -> bool:
+        """Does such a manager run here at all?"""
+        return not user_manager_problem() if self.user else os.path.isdir("/run/systemd/system")
+
     def _run(self, words: Sequence[str], limit_s: float, rights: bool) -> Dict[str, Any]:
         """`rights`: what is done needs root, where the manager is the system's."""
         env: Dict[str, str] = {}

@@ -45,10 +45,20 @@ def of_zombie(process: proc.Process) -> str:
 
 
 def doubtful(watch: look.Watch) -> str:
-    """Why "nothing is left" cannot be said although nothing proven is: a state that cannot be read, and processes with a sign."""
+    """Why "nothing is left" cannot be said although nothing proven is.
+
+    A process in the session that the service was started in comes from it, whatever else it hides: it may have become another
+    user, or have gone into a container. Where a state cannot be read nobody knows the session, and the marker has to do.
+    """
     unreadable = [index for index in layout.unreadable(watch.home, watch.service) if index in watch.indexes]
-    telling = {"marker", "session", "recorded"}
-    found = [watch.describe(found) for found in watch.suspects.values() if telling & found.signs]
+    from_it = [watch.describe(found) for found in watch.suspects.values() if {"session", "recorded"} & found.signs]
+    if from_it:
+        pids = ", ".join(f"{p['pid']} {p['command']} of {p['user']} ({', '.join(p['signs'])})" for p in from_it)
+        return (
+            f"{watch.service}: what was started with it is still there, and is not proven to be its own: {pids}. It was left "
+            "alone: look at it, and end it yourself if it is."
+        )
+    found = [watch.describe(found) for found in watch.suspects.values() if "marker" in found.signs]
     if not unreadable or not found:
         return ""
     pids = ", ".join(f"{p['pid']} {p['command']} ({', '.join(p['signs'])})" for p in found)

@@ -8,7 +8,7 @@ import os
 import shlex
 import threading
 import time
-from typing import Any, Callable, Collection, Dict, Iterator, List, Mapping, Optional
+from typing import Any, Callable, Collection, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import children, layout, supervisor
 from ansible_collections.modelyard.core.plugins.module_utils.process.stop.settings import Settings
@@ -89,12 +89,13 @@ def _environment(service: str, index: int, port: int) -> Dict[str, str]:
     return tool.environment({"MODELYARD_SERVICE": service, "MODELYARD_INSTANCE": str(index), "MODELYARD_PORT": str(port)})
 
 
-def release(home: str, service: str, states: Mapping[int, State], limit_s: float, say: Say) -> List[str]:
-    """Let every instance's supervisor start nothing again; returns what went wrong. With systemd this is the careful stop itself.
+def release(home: str, service: str, states: Mapping[int, State], limit_s: float, say: Say) -> Tuple[List[str], List[str]]:
+    """Let every instance's supervisor start nothing again; (what was done, what went wrong). With systemd it is the stop.
 
     Instances are released at the same time: each may take as long as a stop.
     """
     problems: List[str] = []
+    all_done: List[str] = []
     lock = threading.Lock()
 
     def one(index: int, state: State) -> None:
@@ -106,11 +107,16 @@ def release(home: str, service: str, states: Mapping[int, State], limit_s: float
             return
         try:
             done = act(folder, request, limit_s)
+        except supervisor.NotReleased as exc:
+            done = exc.done
+            with lock:
+                problems.append(f"{service}/{index}: {exc}")
         except Exception as exc:  # whatever it was, the processes are looked for all the same
             done = []
             with lock:
                 problems.append(f"{kind} of {service}/{index} may start it again: {type(exc).__name__}: {exc}")
         with lock:
+            all_done.extend(done)
             for words in done:
                 say(words)
 
@@ -125,4 +131,4 @@ def release(home: str, service: str, states: Mapping[int, State], limit_s: float
             problems.append(f"the supervisor of {service} had not answered after {limit_s:.0f} s")
     for problem in problems:
         say(problem)
-    return problems
+    return all_done, problems

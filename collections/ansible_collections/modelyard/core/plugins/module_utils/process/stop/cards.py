@@ -67,6 +67,14 @@ def place(home: str, service: str, indexes: Optional[Collection[int]] = None) ->
     return Place(backend, entry, str(settings.get("sysroot") or "/"), list(devices.values()), baseline)
 
 
+def usable_place(home: str, service: str, indexes: Optional[Collection[int]] = None) -> Tuple[Place, str]:
+    """The same, and why not when people have edited these files: a stop goes on without the cards then."""
+    try:
+        return place(home, service, indexes), ""
+    except (AttributeError, KeyError, TypeError, ValueError) as exc:
+        return Place(), f"service.json of {service} cannot be used ({type(exc).__name__}: {exc}): its cards were not looked at"
+
+
 def idle_mib(device: Mapping[str, Any], where: Place) -> Tuple[int, bool]:
     """(MiB that the card holds when nobody uses it, was that written down on this host?)."""
     for key in (device.get("uuid"), device.get("bus_id")):

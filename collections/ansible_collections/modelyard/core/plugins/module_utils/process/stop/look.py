@@ -28,6 +28,9 @@ class Watch:
         self.claims: Dict[Key, identity.Claim] = {i: claims.claim(home, service, runtimes_dir, i) for i in self.indexes}
         if indexes is None:
             self.claims[None] = claims.claim(home, service, runtimes_dir)
+        folder = layout.service_dir(home, service)
+        #: Whom the service's folder belongs to; None without one.
+        self.uid = folder.stat().st_uid if folder.is_dir() else None
         self.leaders = {leader for claim in self.claims.values() for leader in claim.recorded}
         self.keepers = {keeper for claim in self.claims.values() for keeper in claim.sessions}
         self.ours: Dict[identity.Recorded, Tuple[Key, identity.Found]] = {}
@@ -84,7 +87,8 @@ class Watch:
     def _mute(self, table: Dict[int, proc.Process]) -> Set[int]:
         """Pids that are not known yet and hang with the lock on their memory."""
         known = {mine.pid for mine in self.ours}
-        doubtful = {pid: p for pid, p in table.items() if p.state in "DR" and pid not in known}
+        # One whose first thread has ended shows nothing of its own: it is read through a thread, which may hang.
+        doubtful = {pid: p for pid, p in table.items() if (p.state in "DR" or proc.half_ended(p)) and pid not in known}
         hung = processes.stuck(doubtful) if doubtful else []
         return {pid for pid in hung if processes.memory_locked(table[pid])}
 
@@ -99,7 +103,7 @@ class Watch:
     def remember_segments(self) -> None:
         """Look again at the shared memory of what still runs: engines make it as they go."""
         for _, found in self.ours.values():
-            if found.living and found.process.state not in "DR":
+            if found.living and found.process.state not in "DRZ":
                 self.segments |= proc.shared_memory(*proc.window(found.process))
 
     def living(self) -> List[identity.Found]:
@@ -144,7 +148,7 @@ def _is_same(known: identity.Recorded, table: Dict[int, proc.Process]) -> bool:
 
 
 def no_right(home: str, service: str) -> str:
-    """Why this user cannot tell what runs of the service, with what to do; empty when it can."""
+    """Why this user cannot stop the service or tell what runs of it, with what to do; empty when it can."""
     folder = layout.service_dir(home, service)
     try:
         owner = folder.stat().st_uid
@@ -152,7 +156,12 @@ def no_right(home: str, service: str) -> str:
         return f"user {proc.user_name(os.geteuid())} may not look into {folder}. Run it as the user of the service, or as root."
     except OSError:
         return ""
-    if os.geteuid() in (0, owner):
-        return ""
     name = proc.user_name(owner)
+    if os.geteuid() == owner:
+        return ""
+    if os.geteuid() == 0:
+        kept = [layout.read_json(place / "instance.json") or {} for _, place in layout.instances(home, service)]
+        if not any(request.get("supervisor") == "systemd_user" for request in kept):
+            return ""
+        return f"units of the user {name} keep it, which only that user can stop: they would start it again. Run it as {name}."
     return f"it belongs to user {name}, whose processes this user may not look into. Run it as {name}, or as root."

@@ -52,11 +52,14 @@ class Stop:
         self.actions: List[Tuple[float, str]] = []
         self.tell = say or (lambda words: None)
         given = dict(options or {})
-        self.watch = look.Watch(home, service, indexes, str(given.get("runtimes_dir") or ""))
+        self.runtimes_dir = str(given.get("runtimes_dir") or "")
+        self.watch = look.Watch(home, service, indexes, self.runtimes_dir)
         self.settings = settings.read(home, service, self.watch.states.values(), given)
-        self.place = cards.place(home, service, indexes)
+        self.place, self.unplaced = cards.usable_place(home, service, indexes)
         self.signalled: List[Dict[str, Any]] = []
-        self.denied: Dict[int, str] = {}
+        #: What was done beside signals, in words.
+        self.did: List[str] = []
+        self.denied: Dict[identity.Recorded, str] = {}
         self.problems: List[str] = []
         self.found: List[Dict[str, Any]] = []
         self.verdicts: List[Dict[str, Any]] = []
@@ -78,6 +81,8 @@ class Stop:
 
     def run(self) -> Result:
         """All of it; the result as the module guarded_stop returns it."""
+        # Another stop may have been waited for, and something may have been started since.
+        self.watch = look.Watch(self.home, self.service, self.indexes, self.runtimes_dir)
         self.watch.look()
         self.found = [self.watch.describe(found) for found in self.watch.living() + self.watch.zombies()]
         if self.settings.release_supervisor:
@@ -89,11 +94,16 @@ class Stop:
             }
             before.drain(self.service, serving, self.settings, self.say)
             limit_s = self.limit_s + self.settings.memory_s
-            self.problems += before.release(self.home, self.service, self.watch.states, limit_s, self.say)
+            done, problems = before.release(self.home, self.service, self.watch.states, limit_s, self.say)
+            self.did += done
+            self.problems += problems
         self._signals()
         self._reaped()
         self._cards()
-        removed = segments.remove_unheld(self.watch.segments | segments.recorded(self.home, self.service, self.indexes))
+        named = self.watch.segments | segments.recorded(self.home, self.service, self.indexes)
+        removed, untold = segments.remove_unheld(named, self.watch.uid)
+        if untold:
+            self.say(untold)
         if removed:
             self.say(f"removed {len(removed)} shared-memory segment(s): {', '.join(removed)}")
         if not after.forget_acceptance(self.home, self.service, self.indexes):
@@ -119,12 +129,13 @@ class Stop:
 
     def _allowed(self, groups: Mapping[look.Key, List[plan.Member]]) -> Dict[look.Key, List[plan.Member]]:
         """Without those that this user may not signal: there is nothing to wait for."""
-        return {key: [m for m in members if m.pid not in self.denied] for key, members in groups.items()}
+        denied = self.denied
+        return {k: [m for m in members if identity.Recorded(m.pid, m.start) not in denied] for k, members in groups.items()}
 
     def _send(self, step: plan.Step) -> None:
         how = signals.send(step.pid, step.start, getattr(signal, step.signal))
         if how == signals.DENIED:
-            self.denied[step.pid] = step.comm
+            self.denied[identity.Recorded(step.pid, step.start)] = step.comm
             self.say(f"{step.signal} to {step.pid} ({step.comm}) was refused by the kernel: no right")
         if how == signals.SENT:
             self.say(f"{step.signal} to {step.pid} ({step.comm}): {step.why}")
@@ -139,6 +150,8 @@ class Stop:
             self.watch.look()
 
     def _cards(self) -> None:
+        if self.unplaced:
+            self.say(self.unplaced)
         if not self.place.watched:
             return
         wait_s = 0.0 if self.watch.living() else self.settings.memory_s
@@ -173,7 +186,7 @@ class Stop:
             f"{after.ports(self.watch.states)}; {len(removed)} shared-memory segment(s) removed"
         )
         result: Result = {
-            "changed": bool(self.signalled or removed),
+            "changed": bool(self.signalled or removed or self.did),
             "found": self.found,
             "left": left,
             "suspects": [self.watch.describe(found) for found in self.watch.suspects.values()],
@@ -191,23 +204,26 @@ class Stop:
     def _judge(self, result: Result) -> None:
         why = answer.why(result["left"], self.signalled, self.verdicts)
         doubtful = answer.doubtful(self.watch)
-        if self.denied:
-            who = ", ".join(f"{pid} ({comm})" for pid, comm in self.denied.items())
+        left = {identity.Recorded(p["pid"], p["start"]) for p in result["left"]}
+        denied = {known: comm for known, comm in self.denied.items() if known in left}
+        if denied:
+            who = ", ".join(f"{known.pid} ({comm})" for known, comm in denied.items())
             answer.fail(result, f"{self.service}: this user may not signal {who}. Run it as the user of the service, or as root.")
         elif why:
             report = self._hand_over(why, result)
             answer.fail(result, f"{self.service} needs an admin: {'; '.join(why)}. {report}")
-        elif doubtful:
-            answer.fail(result, doubtful)
         elif self.problems:
             answer.fail(result, f"{self.service}: {'; '.join(self.problems)}. All its processes are gone now; look again.")
+        elif doubtful:
+            answer.fail(result, doubtful)
         elif after.clear_admin(self.home, self.service, self.verdicts):
+            result["changed"] = True
             self.say("what an admin had to do is done: needs_admin.json removed")
 
     def _hand_over(self, why: List[str], result: Result) -> str:
         facts = admin_facts.gather(self.watch, self.place, why, self.verdicts, self.others, self.actions)
         folder, problems = admin.write(self.home, self.service, facts)
-        result["needs_admin"] = folder
+        result.update(needs_admin=folder, changed=True)
         result["report"] = admin.text(facts)
         if problems:
             return f"The report could not be written whole ({'; '.join(sorted(set(problems)))}); it is part of this result."
@@ -229,15 +245,20 @@ def stop_service(
     foreign = look.no_right(home, service)
     if foreign:
         return answer.refusal(service, foreign)
-    stop = Stop(home, service, indexes, options, say)
-    # A stop that was called by the supervisor is part of the one that holds the folders.
-    mine = stop.watch.indexes if stop.settings.release_supervisor else []
+    stop: Optional[Stop] = None
     try:
+        stop = Stop(home, service, indexes, options, say)
+        # A stop that was called by the supervisor is part of the one that holds the folders.
+        mine = stop.watch.indexes if stop.settings.release_supervisor else []
         with before.alone(home, service, mine, stop.limit_s + stop.settings.memory_s, stop.say):
             return stop.run()
-    except OSError as exc:  # no descriptors, no processes, no memory left: what was done so far is said
-        done = answer.refusal(service, f"the stop was broken off: {exc}. It can simply be run again.")
-        return {**done, "changed": bool(stop.signalled), "found": stop.found, "actions": [words for _, words in stop.actions]}
+    except Exception as exc:  # no descriptors, no memory left, a file that people have edited: what was done so far is said
+        why = str(exc) if isinstance(exc, OSError) else f"{type(exc).__name__}: {exc}"
+        done = answer.refusal(service, f"the stop was broken off: {why}. It can simply be run again.")
+        if stop is None:
+            return done
+        words = [said for _, said in stop.actions]
+        return {**done, "changed": bool(stop.signalled or stop.did), "found": stop.found, "actions": words}
 
 
 def preview(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Collection, Dict, Iterable, List, Optional, Set
+from typing import Collection, Dict, Iterable, List, Optional, Set, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
+from ansible_collections.modelyard.core.plugins.module_utils.survey import processes
 
 FILE = "segments.json"
 
@@ -39,21 +40,33 @@ def recorded(home: str, service: str, indexes: Optional[Collection[int]] = None)
     return names
 
 
-def remove_unheld(names: Collection[str]) -> List[str]:
-    """Remove those of the segments of this user that nobody has open or mapped; returns their names."""
+def remove_unheld(names: Collection[str], uid: Optional[int] = None) -> Tuple[List[str], str]:
+    """Remove those of the segments that nobody has open or mapped; (their names, why some could not be told).
+
+    `uid`: whose they are; this user's when None. Of a process that hangs with the lock on its memory the map is not read, because
+    the reader would hang with it: as long as one of that user is there, what it holds is not known and nothing is removed.
+    """
     if not names:
-        return []
+        return [], ""
+    owner = os.geteuid() if uid is None else uid
+    table = proc.processes()
+    doubtful = {pid: p for pid, p in table.items() if p.state in "DR" or proc.half_ended(p)}
+    mute = {pid for pid in processes.stuck(doubtful) if processes.memory_locked(table[pid])} if doubtful else set()
+    mine = sorted(pid for pid in mute if table[pid].uid == owner)
+    if mine:
+        return [], f"shared memory is left as it is: what {', '.join(map(str, mine))} holds cannot be looked at while it hangs"
     held: Set[str] = set()
-    for process in proc.processes().values():
-        pid, root = proc.window(process)
-        held |= proc.shared_memory(pid, root)
+    for process in table.values():
+        if process.pid not in mute:
+            pid, root = proc.window(process)
+            held |= proc.shared_memory(pid, root)
     removed = []
     for name in sorted(set(names) - held):
         path = proc.SHM / name
         try:
-            if path.stat().st_uid == os.geteuid():
+            if path.stat().st_uid == owner:
                 path.unlink()
                 removed.append(name)
         except OSError:
             continue
-    return removed
+    return removed, ""

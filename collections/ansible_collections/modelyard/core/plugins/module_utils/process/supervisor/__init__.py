@@ -15,12 +15,12 @@ from typing import Any, Dict
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout
 from ansible_collections.modelyard.core.plugins.module_utils.process.layout import leader_alive, of_this_boot
-from ansible_collections.modelyard.core.plugins.module_utils.process.supervisor.base import StartError, Supervisor
+from ansible_collections.modelyard.core.plugins.module_utils.process.supervisor.base import NotReleased, StartError, Supervisor
 from ansible_collections.modelyard.core.plugins.module_utils.process.supervisor.plain import Plain
 from ansible_collections.modelyard.core.plugins.module_utils.process.supervisor.screen import Screen
 from ansible_collections.modelyard.core.plugins.module_utils.process.supervisor.systemd import Systemd, release_earlier
 
-__all__ = ["SUPERVISORS", "Plain", "StartError", "Supervisor", "leader_alive", "of_this_boot", "start_once"]
+__all__ = ["SUPERVISORS", "NotReleased", "Plain", "StartError", "Supervisor", "leader_alive", "of_this_boot", "start_once"]
 
 #: How long a unit of an earlier supervisor may take to stop.
 RELEASE_S = 300.0
@@ -30,6 +30,14 @@ SUPERVISORS: Dict[str, Supervisor] = {
     "systemd": Systemd(user=False),
     "systemd_user": Systemd(user=True),
 }
+
+
+def _handed_over(folder: Path, known: Dict[str, Any]) -> bool:
+    """Did a stop hand this keeper over to an admin, because what it has to reap does not end? Then nothing waits for it."""
+    from ansible_collections.modelyard.core.plugins.module_utils.process.stop import admin  # noqa: PLC0415  it imports this file
+
+    left = admin.left_of(layout.read_json(folder.parent / layout.NEEDS_ADMIN) or {})
+    return (known["keeper"]["pid"], known["keeper"]["start"]) in left
 
 
 def start_once(folder: Path, request: Dict[str, Any], python: str) -> Dict[str, Any]:
@@ -43,7 +51,7 @@ def start_once(folder: Path, request: Dict[str, Any], python: str) -> Dict[str, 
                 raise StartError(
                     f"{request['name']} runs already (pid {known['leader']['pid']}, port {known['request']['port']})"
                 )
-            if known and layout.keeper_alive(known):
+            if known and layout.keeper_alive(known) and not _handed_over(folder, known):
                 raise StartError(
                     f"parts of the last start of {request['name']} live on without their API server (keeper pid "
                     f"{known['keeper']['pid']}): stop it first"

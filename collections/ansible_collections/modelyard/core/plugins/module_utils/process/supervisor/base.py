@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Protocol
+from typing import Any, Callable, Dict, List, Optional, Protocol, Sequence
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
 
@@ -18,6 +18,14 @@ class StartError(Exception):
     """The supervisor could not start the instance; the text says why, for people."""
 
 
+class NotReleased(StartError):
+    """The supervisor may start the instance again; the text says why, `done` what was done before."""
+
+    def __init__(self, text: str, done: Sequence[str] = ()) -> None:
+        super().__init__(text)
+        self.done = list(done)
+
+
 class Supervisor(Protocol):
     """What every supervisor can do with an instance's folder. `request`: see layout.request."""
 
@@ -25,7 +33,7 @@ class Supervisor(Protocol):
         """Start it and return its state (see `layout.state`); raises StartError."""
 
     def release(self, folder: Path, request: Dict[str, Any], limit_s: float) -> List[str]:
-        """Make sure that it is not started again, within the limit; what was done, in words."""
+        """Make sure that it is not started again, within the limit; what was done, in words. Raises NotReleased."""
 
     def describe(self, folder: Path, request: Dict[str, Any]) -> Dict[str, Any]:
         """{kind, name, alive, detail, attach}: whether the supervisor itself is there, which says nothing about the engine.

@@ -93,15 +93,18 @@ class Systemd:
 
     def release(self, folder: Path, request: Dict[str, Any], limit_s: float) -> List[str]:
         """Disable and stop the unit; its ExecStop is the careful stop, so the engine is gone afterwards as a rule."""
+        layout.asked_to_stop(folder)
         return [*release_earlier(folder, request, limit_s), *self.release_unit(folder, request, limit_s)]
 
     def release_unit(self, folder: Path, request: Dict[str, Any], limit_s: float) -> List[str]:
-        """The same for the unit alone."""
+        """The same for the unit alone. One of this name that is another service's, or another home's, is left alone."""
         name = unit_name(request)
         shown = self.manager.show(name)
-        if shown.get("LoadState") in (None, "not-found"):
+        if not shown and self.manager.is_there:
+            raise base.NotReleased(f"systemd does not answer, and may start {name} again")
+        if shown.get("LoadState") in (None, "not-found") or not self._is_ours(shown, name, folder):
             return []
-        done = []
+        done: List[str] = []
         layout.asked_to_stop(folder)
         try:
             if shown.get("UnitFileState") == "enabled":
@@ -111,8 +114,20 @@ class Systemd:
                 self.manager.stop(name, limit_s)
                 done.append(f"stopped {name}: systemd does not start it again")
         except Refused as exc:
-            done.append(f"{name} could not be released, systemd may start it again: {exc}. {self._rights()}")
+            more = "" if self.manager.user else " Units of the system need root, or sudo without a password."
+            raise base.NotReleased(f"{name} could not be released, systemd may start it again: {exc}.{more}", done) from exc
         return done
+
+    def _is_ours(self, shown: Dict[str, str], name: str, folder: Path) -> bool:
+        """Was the unit written for this instance, or does it run this instance's keeper? Its name proves nothing."""
+        state = layout.state(folder)
+        if state and layout.keeper_alive(state) and shown.get("MainPID") == str(state["keeper"]["pid"]):
+            return True
+        try:
+            whose = owner((self.manager.units / name).read_text(encoding="utf-8", errors="replace"))
+        except OSError:
+            return False
+        return bool(whose) and os.path.realpath(whose) == os.path.realpath(str(folder))
 
     def describe(self, folder: Path, request: Dict[str, Any]) -> Dict[str, Any]:
         """The unit as systemd shows it."""
