@@ -181,6 +181,19 @@ def test_the_memory_of_a_leftover_of_ours_is_not_held_by_nobody():
     assert ids(found(survey, ON_BOTH)) == ["PF-LEFTOVER"]
 
 
+@pytest.mark.parametrize(("cards", "expected"), [(["0"], ["PF-STUCK-ELSEWHERE"]), (["1"], ["PF-NEEDS-ADMIN", "PF-STUCK"])])
+def test_what_was_handed_over_to_an_admin_costs_the_cards_that_it_is_on_and_no_others(cards, expected):
+    wish = worlds.gpu_service(cards=cards, topology={"replicas": 1, "tensor_parallel_size": 1})
+    left = {"pid": 77, "ppid": 60, "state": "D", "user": "ops", "comm": "VLLM::Worker_TP"}
+    seen = worlds.merged(worlds.nvidia(), {"processes": told(worlds.process(77, state="D", stack=["uvm_spin_loop"]))})
+    seen["cards"]["nvidia"][1].update(memory_used_mib=30004, holders=[77])
+    service = {**check_cases.handed_over(left=[77])["services"]["gone"], "leftovers": [left], "pids": [77]}
+    seen.update(services={wish["name"]: service}, stuck=[77])
+    assert sorted({finding["id"] for finding in found(seen, wish)} - {"PF-STRANGER", "PF-MEMORY-HELD"}) == expected
+    service["needs_admin"]["left"] = []  # the same without a word to an admin
+    assert {"PF-LEFTOVER", "PF-STUCK"} <= {finding["id"] for finding in found(seen, wish)}
+
+
 def test_what_is_known_of_a_user_is_said():
     survey = on_card_1(worlds.process(4711, unit="jupyter.service", container="3f4e5d6c7b8a9f4e5d6c"), memory_mib=None)
     assert about(of_gpus(survey), "PF-STRANGER") == (

@@ -205,6 +205,22 @@ def test_a_waiting_needs_admin_is_told_beside_what_is_wrong():
     assert "runs and is accepted" not in what
 
 
+def test_what_was_handed_over_is_told_once_with_the_report_to_read():
+    _, survey = gpu_world()
+    ended(1, ENDED)(survey)
+    survey["deployed"]["two"]["needs_admin"] = {**NEEDS, "report": "/opt/modelyard/evidence/x"}
+    left = [{"pid": pid, "comm": "VLLM::Worker", "state": "D"} for pid in (77, 78)]
+    survey["services"]["two"].update(leftovers=left, needs_admin={"left": [77, 78]})
+    found = [(kind, what) for kind, _, what in lines(survey)]
+    assert [kind for kind, _ in found] == ["instance", "needs_admin"]
+    assert [item["do"] for item in drift.host(survey)["services"][0]["drift"]][-1].startswith(
+        "see /opt/modelyard/evidence/x/report.txt"
+    )
+    survey["services"]["two"]["needs_admin"]["left"] = [77]
+    last = [what for kind, _, what in lines(survey) if kind == "processes"]
+    assert last == ["processes live on without their API server: 78 VLLM::Worker (state D)"]
+
+
 def test_memory_on_a_card_of_no_service_is_a_line_of_the_host():
     _, survey = gpu_world()
     extra = worlds.card(2, memory_used_mib=20000)

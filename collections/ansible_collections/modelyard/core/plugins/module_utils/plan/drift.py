@@ -85,9 +85,11 @@ def _of_manifest(name: str, entry: Mapping[str, Any]) -> Lines:
 
 
 def _left(name: str, seen: Mapping[str, Any]) -> Lines:
-    if not seen["leftovers"]:
+    handed_over = (seen.get("needs_admin") or {}).get("left", ())  # a line of its own
+    left = [p for p in seen["leftovers"] if p["pid"] not in handed_over]
+    if not left:
         return []
-    pids = ", ".join(f"{p['pid']} {p['comm']} (state {p['state']})" for p in seen["leftovers"])
+    pids = ", ".join(f"{p['pid']} {p['comm']} (state {p['state']})" for p in left)
     do = f"playbooks/teardown.yml -e teardown_service={name} ends exactly these"
     return [line("processes", f"processes live on without their API server: {pids}", do)]
 
@@ -100,7 +102,9 @@ def _needs_admin(entry: Mapping[str, Any], is_well: bool) -> Lines:
     if is_well:
         do = "the file is stale: playbooks/deploy.yml clears it"
         return [line("needs_admin", f"{what}, but it runs and is accepted", do)]
-    return [line("needs_admin", what, "see the report that the file names; afterwards playbooks/recover.yml")]
+    folder = needs.get("report")
+    report = f"{folder}/report.txt" if isinstance(folder, str) else "report.txt in its folder in evidence"
+    return [line("needs_admin", what, f"see {report}; afterwards playbooks/recover.yml")]
 
 
 def _inventory(name: str, known: Optional[Mapping[str, Any]], planned: Mapping[str, Mapping[str, Any]]) -> Lines:

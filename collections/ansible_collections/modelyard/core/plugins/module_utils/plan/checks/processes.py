@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, Dict, List, Mapping, Sequence, Set
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan.checks import lookup
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
@@ -21,8 +21,10 @@ def _leftovers(name: str, survey: Mapping[str, Any]) -> List[Dict[str, str]]:
     seen = survey["services"].get(name)
     where = f"{survey['host']['name']}:{name}"
     found = []
-    if seen and seen["leftovers"]:
-        lines = [f"{p['pid']} {p['comm']} ({p['user']}, state {p['state']}, parent {p['ppid']})" for p in seen["leftovers"]]
+    handed_over = _handed_over(survey)
+    left = [p for p in seen["leftovers"] if p["pid"] not in handed_over] if seen else []
+    if left:
+        lines = [f"{p['pid']} {p['comm']} ({p['user']}, state {p['state']}, parent {p['ppid']})" for p in left]
         what = f"processes of an earlier run live on without their API server: {'; '.join(lines)}"
         do = f"end exactly these with playbooks/teardown.yml -e teardown_service={name}, then deploy again"
         found.append(finding("PF-LEFTOVER", where, what, do))
@@ -31,6 +33,16 @@ def _leftovers(name: str, survey: Mapping[str, Any]) -> List[Dict[str, str]]:
         what = f"looks related, but one sign is not enough: {'; '.join(lines)}"
         found.append(finding("PF-SUSPECT", where, what, "nothing: they are left alone"))
     return found
+
+
+def _handed_over(survey: Mapping[str, Any]) -> Set[int]:
+    """Pids that a stop could not end: an admin has them (checks/admin.py), and they cost the cards that they are on alone."""
+    return {pid for seen in survey["services"].values() for pid in (seen.get("needs_admin") or {}).get("left", ())}
+
+
+def _ours(pid: int, survey: Mapping[str, Any]) -> bool:
+    """Does it belong to a service of this project, and to no admin?"""
+    return bool(lookup.owner(pid, survey)) and pid not in _handed_over(survey)
 
 
 def _parent(process: Mapping[str, Any], survey: Mapping[str, Any]) -> str:
@@ -51,7 +63,7 @@ def _zombies(survey: Mapping[str, Any], services: Sequence[Mapping[str, Any]]) -
         living = [t for t in process["threads"] if t["state"] not in "ZX"]
         threads = [f"thread {t['tid']} of it lives on (state {t['state']})" for t in living]
         held = _held(process, bool(living), survey)
-        if held and (not services or _near(pid, survey, services) or lookup.owner(pid, survey)):
+        if held and (not services or _near(pid, survey, services) or _ours(pid, survey)):
             what = f"{lookup.process(pid, survey)} has ended, but {', '.join([*threads, *held])}; {_parent(process, survey)}"
             do = (
                 "keep the kernel log and look again in a minute; if it stays, an admin resets the card, reloads the driver or "
@@ -113,7 +125,7 @@ def _stuck(survey: Mapping[str, Any], services: Sequence[Mapping[str, Any]]) -> 
             continue
         stack = f", inside {' < '.join(process['stack'][:4])}" if process["stack"] else ""
         what = f"{lookup.process(pid, survey)} hangs in the kernel (state {process['state']}{stack})"
-        near = _near(pid, survey, services) or bool(lookup.owner(pid, survey))
+        near = _near(pid, survey, services) or _ours(pid, survey)
         where = f"{survey['host']['name']}:pid {pid}"
         if near and _in_driver(process):
             do = (
