@@ -72,6 +72,9 @@ def test_a_service_that_is_not_there_is_refused_by_name(site: Site) -> None:
     done = site.play("teardown", teardown_service="nobody")
     assert done.rc != 0
     assert "There is no service nobody" in done.output
+    done = site.play("teardown", teardown_service="nobody", only="well-one")
+    assert done.rc != 0
+    assert "give one of them" in done.output
 
 
 def played(site: Site, role: dict[str, Any], **variables: Any) -> Run:
