@@ -23,7 +23,7 @@ UNITS = {"k": 1000, "K": 1024, "m": 10**6, "M": 2**20, "g": 10**9, "G": 2**30}
 def parse(words, options):
     """The arguments after `serve`; ends with status 2 and argparse's words for an option that is none.
 
-    `options`: {switch, flag, value, list: [names with underscores]}, as in plan/data/vllm/.
+    `options`: {switch, flag, value, list, repeat: [names with underscores]}, as plan/tables.py has them.
     """
     parser = argparse.ArgumentParser(prog="vllm serve", allow_abbrev=False)
     parser.add_argument("model_tag")
@@ -36,6 +36,8 @@ def parse(words, options):
                 parser.add_argument(flag, action=argparse.BooleanOptionalAction)
             elif kind == "flag":
                 parser.add_argument(flag, action="store_true")
+            elif kind == "repeat":
+                parser.add_argument(flag, action="append")
             else:
                 parser.add_argument(flag, nargs="+" if kind == "list" else None, type=TYPES.get(name, str))
     parsed = parser.parse_args(words)

@@ -37,7 +37,7 @@ if __name__ == "__main__":
 def install(folder, options, python=sys.executable, **settings) -> Path:
     """An environment in `folder`, which is returned.
 
-    :param options: option names of `vllm serve`, as under `options` in plan/data/vllm/.
+    :param options: option names of `vllm serve`, as `options` of plan.tables.vllm.
     :param python: interpreter to make it with.
     :param settings: what holds for all instances, see settings.py; `sysroot` names the simulated cards.
     """
