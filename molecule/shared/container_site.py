@@ -88,6 +88,15 @@ class ContainerSite(Site):
         """Start a playbook in a session of its own and return at once."""
         return super().begin(playbook, ("-i", str(INVENTORY), "-i", str(self.inventory), "--limit", self.host, *arguments))
 
+    def drift(self, **extra: Any) -> list[tuple[str, str]]:
+        """(kind, what) of each line that the status prints."""
+        path = self.folder / "status.json"
+        run = self.play("status", status_json=str(path), **extra)
+        assert run.rc == 0, run.output[-3000:]
+        host = json.loads(path.read_text(encoding="utf-8"))["hosts"][self.host]
+        lines = [*host["drift"], *(line for service in host["services"] for line in service["drift"])]
+        return [(line["kind"], line["what"]) for line in lines]
+
     def look(self, **extra: Any) -> Look:
         """Run the preflight. What it refuses is for the test to judge."""
         path = self.folder / "look.json"
@@ -132,15 +141,22 @@ class ContainerSite(Site):
         return json.loads(done.stdout) if done.returncode == 0 else None
 
     def steps(self, service: str) -> list[tuple[str, int, bool]]:
-        """(step, instance, passed) of the newest acceptance, in order."""
-        accepted = json.loads(self.must(["cat", str(self.home / "services" / service / "accepted.json")]))
-        steps = json.loads(self.must(["cat", accepted["result"]]))["steps"]
-        return [(step["id"], step["instance"], step["passed"]) for step in steps]
+        """(step, instance, passed) of what each accepted instance was accepted by, in order."""
+        accepted = json.loads(self.must(["cat", str(self.home / "services" / service / "accepted.json")]))["instances"]
+        results = {path: json.loads(self.must(["cat", path])) for path in {one["result"] for one in accepted}}
+        return [
+            (step["id"], step["instance"], step["passed"])
+            for one in accepted
+            for step in results[one["result"]]["steps"]
+            if step["instance"] == one["index"]
+        ]
 
     def leaders(self, service: str, count: int) -> list[dict[str, int]]:
         """Pid and start time of each instance's API server, as the keepers have written them down."""
-        states = [self.state(service, index) for index in range(count)]
-        return [state["leader"] for state in states if state]
+        files = [str(self.home / "services" / service / f"instance-{index}" / "run" / "state.json") for index in range(count)]
+        # One command: each takes a third of a second.
+        texts = self.must(["bash", "-c", 'for f; do cat "$f"; printf "\\0"; done', "bash", *files]).split("\0")
+        return [json.loads(text)["leader"] for text in texts if text]
 
     def comms(self, service: str, index: int = 0) -> list[str]:
         """Names of the living processes in the session of an instance's keeper, as ps has them."""
@@ -153,10 +169,11 @@ class ContainerSite(Site):
         """All services down, no home, all cards well, and what the scenario's inventory says."""
         self.services, self.variables = [], {}
         runs = f"""grep -qs '"ended": null' {self.home}/services/*/instance-*/run/state.json || pgrep VLLM"""
+        units = "rm -f /etc/systemd/system/modelyard-* /home/*/.config/systemd/user/modelyard-*; systemctl daemon-reload"
         if self.run(["bash", "-c", runs], user="root").returncode == 0:
             run = self.play("teardown")
             assert run.rc == 0, run.output[-3000:]
-        self.must(["rm", "-rf", str(self.home)])
+        self.must(["bash", "-c", f"rm -rf {self.home}; {units}"], user="root")
         self.sim("reset")
 
     @contextmanager

@@ -31,7 +31,7 @@ def test_what_a_user_without_root_cannot_see_is_said(site):
 FAULTS = [
     (["lost", "--card", "5"], "PF-CARD-COUNT", "8 card(s) expected, 7 answer", ["PF-CARD-UNKNOWN", "PL-CARDS"]),
     (["gone_from_bus", "--card", "5"], "PF-CARD-COUNT", "7 answer and 7 are on the bus", ["PL-CARDS"]),
-    (["memory_stays=24000", "--card", "3"], "PF-MEMORY-HELD", "card 3 (0000:1a:00.0): 24002 MiB of 65520 MiB", []),
+    (["memory_stays=24000", "--card", "3"], "PF-MEMORY-HELD", "card 3 (0000:1a:00.0): 24002 MiB of 65520 MiB", ["PL-CARDS"]),
     (["denied", "--card", "2"], "PF-DEVICE-DENIED", "user llm may not open /dev/dri/renderD130", []),
     (["driver_not_loaded"], "PF-DRIVER-NOT-LOADED", "is on disk", ["PF-CARD-COUNT", "PF-DEVICE-MISSING", "PL-CARDS"]),
     (["process_list_blank"], "PF-CARD-USERS-UNKNOWN", "the tool's list of processes is unknown", []),
@@ -61,7 +61,7 @@ def test_a_strangers_process_is_named_also_where_its_files_may_not_be_read(site)
         look = site.look()
         assert site.run(["kill", "-0", str(pid)], user="root").returncode == 0
     # In a container a pid of the tool counts only with the device file open, which this user may not see: memory without owner.
-    assert look.serious == ["PF-MEMORY-HELD"]
+    assert look.serious == ["PF-MEMORY-HELD", "PL-CARDS"]
     assert f"the tool still names pid {pid}" in look.text("PF-MEMORY-HELD")
     assert "Its owner may be there and not to be seen" in look.text("PF-MEMORY-HELD")
 
@@ -69,7 +69,7 @@ def test_a_strangers_process_is_named_also_where_its_files_may_not_be_read(site)
 def test_ones_own_process_on_a_card_is_found(site):
     with site.process(["sleep", "600"], user="llm", holds=[CARD3, "/sim/dev/kfd"]) as pid:
         look = site.look()
-    assert look.serious == ["PF-STRANGER"]
+    assert look.serious == ["PF-STRANGER", "PL-CARDS"], "without that card there are seven for eight instances"
     assert f"card 3 (0000:1a:00.0): pid {pid} of user llm (sleep 600" in look.text("PF-STRANGER")
 
 
@@ -98,7 +98,7 @@ def test_many_faults_at_once_come_together(site):
     site.sim("set", "denied", "--card", "7")
     with site.file("/etc/environment", "http_proxy=http://127.0.0.1:9\n"), site.process(["sleep", "600"], holds=[CARD3]):
         look = site.look()
-    assert look.serious == ["PF-DEVICE-DENIED", "PF-MEMORY-HELD", "PF-PROXY-DEAD", "PF-STRANGER"]
+    assert look.serious == ["PF-DEVICE-DENIED", "PF-MEMORY-HELD", "PF-PROXY-DEAD", "PF-STRANGER", "PL-CARDS"]
     severities = [f["severity"] for f in look.findings]
     assert severities == sorted(severities, key=["refuse", "warn", "note"].index)
 
