@@ -8,7 +8,15 @@ import time
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.plan import tables
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc, supervisor
-from ansible_collections.modelyard.core.plugins.module_utils.process.stop import admin, after, before, cards, claims, settings
+from ansible_collections.modelyard.core.plugins.module_utils.process.stop import (
+    admin,
+    after,
+    before,
+    cards,
+    claims,
+    run,
+    settings,
+)
 from unit import worlds
 
 DEVICE = {"index": 1, "uuid": worlds.card(1)["uuid"], "bus_id": "0000:02:00.0", "device_files": ["/dev/nvidia1"]}
@@ -273,6 +281,18 @@ def test_a_supervisor_that_hangs_is_not_waited_for_beyond_its_limit(tmp_path, mo
     _, _, problems = released(tmp_path, monkeypatch, lambda: time.sleep(5) or [], limit_s=0.2)
     assert time.monotonic() - began < 3
     assert problems == ["the supervisor of tiny had not answered after 0 s"]
+
+
+def test_a_unit_is_waited_for_as_long_as_its_own_stop_may_take(tmp_path, monkeypatch):
+    unit = Unit(list)
+    monkeypatch.setitem(supervisor.SUPERVISORS, "unit", unit)
+    folder = layout.instance_dir(str(tmp_path), "tiny", 0)
+    folder.mkdir(parents=True)
+    layout.write_json(folder / "instance.json", {"supervisor": "unit", "session": "tiny"})
+    layout.write_json(folder.parent / "service.json", {"stop": {"grace_s": 300, "memory_s": 600}})
+    run.stop_service(str(tmp_path), "tiny", None, {"grace_s": 1.0, "memory_s": 2.0})
+    ((_, _, limit_s),) = unit.asked
+    assert limit_s > 900
 
 
 def test_a_service_without_such_a_supervisor_needs_no_release(tmp_path):

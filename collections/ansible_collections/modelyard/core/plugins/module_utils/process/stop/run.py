@@ -75,6 +75,7 @@ class Stop:
         """How long the signals can take at most."""
         limits = self.settings.limits
         ask = max(limits.grace_s, limits.drain_s + plan.DRAIN_MARGIN_S)
+        ask += self.settings.unit_more_s
         return ask + 2 * limits.term_s + limits.kill_s + plan.KEEPER_S + plan.KEEPER_KILLED_S + 3 * plan.SETTLE_S
 
     # -- the steps -----------------------------------------------------------------------------------------------

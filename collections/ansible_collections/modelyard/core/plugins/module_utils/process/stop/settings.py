@@ -12,10 +12,14 @@ DRAIN_S = 30.0
 
 
 class Settings(NamedTuple):
-    """`limits` of the signals; `memory_s`: how long memory may take to come back; `drain_command` is run before anything ends."""
+    """`limits` of the signals; `memory_s`: how long memory may take to come back; `drain_command` is run before anything ends.
+
+    `unit_more_s`: so much longer the stop of a unit may take, which goes by service.json, whatever this stop was told.
+    """
 
     limits: plan.Limits
     memory_s: float
+    unit_more_s: float
     drain_command: str
     drain_s: float
     runtimes_dir: str
@@ -28,7 +32,8 @@ def read(
     """The settings of one stop. `states`: what the keepers wrote down; an engine's own time for open requests stands there."""
     given = {key: value for key, value in (options or {}).items() if value is not None}
     written = (layout.read_json(layout.service_dir(home, service) / "service.json") or {}).get("stop")
-    known: Dict[str, Any] = {**(written if isinstance(written, dict) else {}), **given}
+    written = written if isinstance(written, dict) else {}
+    known: Dict[str, Any] = {**written, **given}
     usual = plan.Limits()
     drains = [_number(state["request"].get("shutdown_timeout_s"), 0.0) for state in states if state]
     return Settings(
@@ -40,6 +45,10 @@ def read(
             drain_s=max(drains, default=0.0),
         ),
         memory_s=_number(known.get("memory_s"), MEMORY_S),
+        unit_more_s=sum(
+            max(0.0, _number(written.get(key), otherwise) - _number(known.get(key), otherwise))
+            for key, otherwise in (("grace_s", usual.grace_s), ("memory_s", MEMORY_S))
+        ),
         drain_command=str(known.get("drain_command") or ""),
         drain_s=_number(known.get("drain_s"), DRAIN_S),
         runtimes_dir=str(known.get("runtimes_dir") or ""),
