@@ -9,7 +9,7 @@ import sys
 
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.plan import files, planner, unit
-from ansible_collections.modelyard.core.plugins.module_utils.process import systemctl
+from ansible_collections.modelyard.core.plugins.module_utils.process import identity, proc, systemctl
 from ansible_collections.modelyard.core.plugins.module_utils.process.supervisor import systemd
 from deployed import host
 from hypothesis import given
@@ -43,7 +43,32 @@ def test_it_starts_anew_whatever_the_exit_code_and_stops_carefully(tmp_path):
     assert service["ExecStartPre"].endswith(f'"free" "{entry["dir"]}"')
     assert '"keep"' in service["ExecStart"] and '"--under" "systemd"' in service["ExecStart"]
     assert service["ExecStop"].endswith('"--for-supervisor"')
-    assert service["WorkingDirectory"] == entry["dir"]
+
+
+def test_what_waits_or_stops_in_the_unit_is_not_taken_for_a_part_of_the_engine(tmp_path):
+    """It has the unit and the marker of the instance; an engine works in the instance's folder besides."""
+    entry = made(tmp_path)
+    claim = identity.Claim(
+        service="tiny-qwen3",
+        folder=entry["dir"].rpartition("/")[0],
+        runtime="/runtime",
+        recorded=frozenset(),
+        sessions=frozenset(),
+        units=frozenset({entry["unit"]}),
+        instance=0,
+    )
+    marker = entry["request"]["marker"]
+    waits = identity.Seen(
+        proc.Process(pid=70, ppid=1, pgid=70, sid=70, state="S", start=9, comm="python3", uid=1000, threads=1),
+        marker=marker[identity.MARKER],
+        instance=marker[identity.INSTANCE_MARKER],
+        cwd=read(entry["unit_text"])["Service"]["WorkingDirectory"],
+        unit=entry["unit"],
+        files=frozenset({"/usr/bin/python3"}),
+    )
+    assert identity.verdict(identity.signs(waits, claim, {})) == identity.SUSPECT
+    works = waits._replace(cwd=f"{entry['dir']}/run")
+    assert identity.verdict(identity.signs(works, claim, {})) == identity.OURS
 
 
 def test_its_limits_are_longer_than_what_they_limit(tmp_path):

@@ -35,6 +35,8 @@ def _keep(words: List[str]) -> int:
     folder, options = Path(words[0]), dict(zip(words[1::2], words[2::2]))
     kind = options.get("--under", "plain")
     try:
+        if kind.startswith("systemd"):
+            os.chdir(str(folder))  # a keeper is known by it; its unit begins elsewhere
         if kind == "screen":
             return window.run(folder, window.session())
         return keeper.run(folder, keeper.Orders(kind, options.get("--name", ""), ends_rest=kind.startswith("systemd")))
