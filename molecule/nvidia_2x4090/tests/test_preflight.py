@@ -26,7 +26,8 @@ def test_a_clean_server_passes(site):
     assert look.run.rc == 0
     assert look.serious == []
     assert look.plan["services"][0]["action"] == "start"
-    assert look.plan["services"][0]["instances"][0]["environment"]["CUDA_VISIBLE_DEVICES"] == "0,1"
+    uuids = [card["uuid"] for card in look.survey["cards"]["nvidia"]]
+    assert look.plan["services"][0]["instances"][0]["environment"]["CUDA_VISIBLE_DEVICES"] == ",".join(uuids)
     assert [raw["argv"][1:] for raw in look.survey["raw"]] == [["-q", "-x"]]
 
 
