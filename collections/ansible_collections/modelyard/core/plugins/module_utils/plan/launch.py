@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
 from ansible_collections.modelyard.core.plugins.module_utils.plan.intent import nearest
-from ansible_collections.modelyard.core.plugins.module_utils.process.identity import MARKER
+from ansible_collections.modelyard.core.plugins.module_utils.process.identity import INSTANCE_MARKER, MARKER
 
 #: The same for every engine: nothing is fetched at run time, nothing is reported home, processes stay recognisable.
 ENVIRONMENT = {
@@ -20,8 +20,6 @@ ENVIRONMENT = {
     "PYTHONUNBUFFERED": "1",
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
 }
-#: Tells the instances of one service apart, as MARKER tells services apart.
-INSTANCE = "MODELYARD_INSTANCE"
 #: Seconds that the engine may use to finish open requests at a stop, where the release has the option and nothing is set.
 SHUTDOWN_TIMEOUT_S = 15
 
@@ -188,7 +186,7 @@ def environment(
     elif cards:
         values[backend["visibility"]] = ",".join(names or (str(card) for rank in cards for card in rank))
     values.update({str(k): str(v) for k, v in service["environment"].items() if v is not None})
-    values[MARKER], values[INSTANCE] = service["name"], str(instance)
+    values[MARKER], values[INSTANCE_MARKER] = service["name"], str(instance)
     return values
 
 

@@ -7,13 +7,14 @@ from typing import Any, Dict, List, Mapping, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
 from ansible_collections.modelyard.core.plugins.module_utils.plan.intent import instance_ports, session, unusable_paths
+from ansible_collections.modelyard.core.plugins.module_utils.process.identity import INSTANCE_MARKER, MARKER
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: Variables that the project sets itself (identity of processes, and which cards an engine may see).
 OURS = {
-    "MODELYARD_SERVICE",
-    "MODELYARD_INSTANCE",
+    MARKER,
+    INSTANCE_MARKER,
     "SPT_NOENV",
     "VLLM_CPU_OMP_THREADS_BIND",
     "CUDA_DEVICE_ORDER",
