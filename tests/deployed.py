@@ -88,6 +88,7 @@ def service(home: Path, name: str, port: int, replicas: int = 1, words: tuple[st
         "shutdown_timeout_s": 0,
         "secured": False,
         "runtime": {"path": str(runtime)},
+        "eager_off": ["--no-enforce-eager"],
         "action": "start",
         "instances": instances,
         "start": {"stagger_s": 0.1, "wave": 4},
@@ -100,8 +101,11 @@ def service(home: Path, name: str, port: int, replicas: int = 1, words: tuple[st
 def write(home: Path, planned: dict[str, Any]) -> dict[str, Any]:
     """Write the files of a planned service; what the filter gives."""
     made = files.of_service(planned, host(home))
-    for wanted in made["texts"]:
+    for wanted in [*made["texts"], *(text for one in made["rolled"] for text in one["texts"])]:
         path = Path(wanted["path"])
+        if wanted.get("program"):
+            path.write_bytes(program.build())
+            continue
         if wanted.get("state") == "absent":
             path.unlink(missing_ok=True)
             continue
@@ -111,7 +115,6 @@ def write(home: Path, planned: dict[str, Any]) -> dict[str, Any]:
         text = wanted["content"] if "content" in wanted else rendered(wanted["template"], *items)
         path.write_text(text, encoding="utf-8")
         path.chmod(int(wanted["mode"], 8))
-    Path(made["dir"], "modelyard.pyz").write_bytes(program.build())
     return made
 
 

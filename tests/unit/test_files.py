@@ -46,6 +46,22 @@ def test_a_stale_file_is_removed_once(tmp_path):
     assert files.write([gone]) == []
 
 
+def test_a_program_is_written_byte_for_byte_and_once(tmp_path):
+    content = bytes(range(256)) * 40
+    program = files.File.of({"path": str(tmp_path / "p"), "packed": files.packed(content), "mode": "0755"})
+    assert len(files.write([program])) == 1
+    assert (tmp_path / "p").read_bytes() == content
+    assert files.write([program]) == []
+
+
+def test_what_stands_in_a_secret_file_is_told_to_nobody(tmp_path):
+    (tmp_path / "api_key").write_text("very-secret\n")
+    gone = files.File.of({"path": str(tmp_path / "api_key"), "state": "absent", "secret": True})
+    assert "very-secret" not in str(files.changes([gone]))
+    files.write([gone])
+    assert not (tmp_path / "api_key").exists()
+
+
 def test_a_broken_shell_file_stops_everything_before_the_first_is_written(tmp_path):
     with pytest.raises(files.Failed, match=r"run\.sh would be no valid shell file"):
         files.write([wanted(tmp_path / "a"), wanted(tmp_path / "run.sh", "if true\n", shell=True)])

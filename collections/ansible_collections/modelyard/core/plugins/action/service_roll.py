@@ -20,8 +20,9 @@ def _names(batch: list[dict[str, Any]]) -> str:
 class ActionModule(ActionBase):  # type: ignore[misc]
     """Arguments: home, runtimes_dir, service (of the plan), batches, timeout_s, grace_s.
 
-    A batch is a list of {name, index, digest}: one instance, or several that take over ports or cards from each other. Stops at
-    the first one that does not come back: the ones after it go on with their old parameters.
+    A batch is a list of {name, index, digest, texts}: one instance, or several that take over ports or cards from each other. It
+    gets its files (`texts`) between its stop and its start. Stops at the first one that does not come back: the ones after it go on
+    with their old parameters, also when they are started anew after a crash.
     """
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -30,6 +31,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         args, variables = plain(self._task.args), task_vars or {}
         waiting = [list(batch) for batch in args["batches"]]
         result.update(changed=bool(waiting), service=args["service"]["name"], restarted=[], failed_at="", untouched=[], steps=[])
+        result["diff"] = []
         if self._task.check_mode:
             for batch in waiting:
                 display.display(f"  {_names(batch)}: would be stopped, started and proven before the next one")
@@ -58,9 +60,12 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         stop = {**place, "indexes": indexes, "runtimes_dir": args["runtimes_dir"], "grace_s": args["grace_s"]}
         for line in call.module(self, "guarded_stop", stop, variables)["actions"]:
             display.display(f"    {line}")
+        written = call.action(self, "write_files", {"files": [text for one in batch for text in one["texts"]]}, variables)
+        result["diff"] += written.get("diff") or []
+        named = [{key: one[key] for key in ("name", "index", "digest")} for one in batch]
         try:
             start = args["service"]["start"]
-            call.action(self, "service_start", {**place, "instances": batch, "start": start}, variables)
+            call.action(self, "service_start", {**place, "instances": named, "start": start}, variables)
             call.action(self, "service_wait", {**place, "indexes": indexes, "timeout_s": args["timeout_s"]}, variables)
         except AnsibleActionFail:
             # A half-started engine would be in the way of the next run.

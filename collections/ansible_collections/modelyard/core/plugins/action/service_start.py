@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
@@ -27,10 +26,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         result.update(changed=False, started=[], indexes=[], states={})
         while waiting:
             now, waiting = waiting[:wave], waiting[wave:]
+            # The pause is made on the host: only there it is known when the last ones were started.
+            wanted = {**place, "instances": now, "earlier": result["indexes"], "stagger_s": args["start"]["stagger_s"]}
             try:
-                answer = call.module(
-                    self, "service_instance", {**place, "instances": now, "earlier": result["indexes"]}, variables
-                )
+                answer = call.module(self, "service_instance", wanted, variables)
             except AnsibleActionFail as exc:
                 said = exc.result if isinstance(exc.result, dict) else {}
                 _take(result, said)
@@ -45,8 +44,6 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 result.update(failed=True, msg=f"{msg} Not started: {_names([*now, *waiting])}.")
                 return result
             _show(args["service"], answer)
-            if waiting and not self._task.check_mode:
-                time.sleep(float(args["start"]["stagger_s"]))
         return result
 
 

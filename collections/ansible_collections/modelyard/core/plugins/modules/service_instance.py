@@ -16,6 +16,7 @@ options:
   service: {description: Name of the service., type: str, required: true}
   instances: {description: "Name, index and digest of each instance to start.", type: list, elements: dict, required: true}
   earlier: {description: Indexes of instances that were started just before., type: list, elements: int, default: []}
+  stagger_s: {description: Seconds that must lie between the newest of C(earlier) and these., type: float, default: 0}
 author: [Modelyard]
 """
 
@@ -35,10 +36,11 @@ ended: {description: Those of C(earlier) that have ended; then nothing was start
 """
 
 import sys
+import time
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.modelyard.core.plugins.module_utils.process import layout, supervisor
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc, supervisor
 
 
 def wanted(folder: Path, instance: dict, check_mode: bool) -> dict:
@@ -58,13 +60,18 @@ def main() -> None:
             "service": {"type": "str", "required": True},
             "instances": {"type": "list", "elements": "dict", "required": True},
             "earlier": {"type": "list", "elements": "int", "default": []},
+            "stagger_s": {"type": "float", "default": 0},
         },
         supports_check_mode=True,
     )
     args = module.params
     result = {"states": {}, "started": [], "indexes": [], "ended": []}
-    for index in args["earlier"]:
-        state = layout.state(layout.instance_dir(args["home"], args["service"], index))
+    folders = {index: layout.instance_dir(args["home"], args["service"], index) for index in args["earlier"]}
+    ages = [proc.age_s(state["leader"]["start"]) for state in map(layout.state, folders.values()) if state]
+    if ages and not module.check_mode:
+        time.sleep(max(0.0, args["stagger_s"] - min(ages)))
+    for index, folder in folders.items():
+        state = layout.state(folder)
         if state is None or not layout.leader_alive(state):
             result["ended"].append(index)
     for instance in [] if result["ended"] else args["instances"]:

@@ -14,8 +14,9 @@ description:
 options:
   files:
     description: >-
-      Each with C(path), C(mode), C(content) (or, for the action plugin, C(template) with C(vars)), C(state) (C(present) or
-      C(absent)) and C(shell) for a file that bash must be able to read.
+      Each with C(path), C(mode), C(content) (or, for the action plugin, C(template) with C(vars), or C(program) for the program
+      of the scripts), C(state) (C(present) or C(absent)), C(shell) for a file that bash must be able to read, and C(secret)
+      for one that no diff may show.
     type: list
     elements: dict
     required: true
@@ -33,8 +34,18 @@ RETURN = r"""
 written: {description: Paths that were written or removed., type: list, elements: str, returned: success}
 """
 
+import hashlib
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.modelyard.core.plugins.module_utils.process import files
+
+
+def readable(text: str | None) -> str:
+    """For people: a program is told by its hash."""
+    content = (text or "").encode("utf-8", "surrogateescape")
+    if b"\0" in content:
+        return f"{len(content)} bytes, sha256 {hashlib.sha256(content).hexdigest()}\n"
+    return content.decode("utf-8", "replace")
 
 
 def shown(change: dict) -> list:
@@ -42,7 +53,7 @@ def shown(change: dict) -> list:
     path = change["path"]
     parts = []
     if change["before"] != change["after"]:
-        texts = {"before": change["before"] or "", "after": change["after"] or ""}
+        texts = {key: readable(change[key]) for key in ("before", "after")}
         parts.append({"before_header": path, "after_header": path, **texts})
     if change["mode_before"] != change["mode_after"] and None not in (change["mode_before"], change["mode_after"]):
         modes = [f"mode {change[key]:04o}\n" for key in ("mode_before", "mode_after")]

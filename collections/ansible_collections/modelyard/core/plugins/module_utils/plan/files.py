@@ -9,13 +9,14 @@ import json
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan import unit
-from ansible_collections.modelyard.core.plugins.module_utils.process.identity import MARKER
+from ansible_collections.modelyard.core.plugins.module_utils.process.identity import INSTANCE_MARKER, MARKER
 
-INSTANCE_MARKER = "MODELYARD_INSTANCE"
 #: An instance with one of these actions keeps the files that it was started with.
 UNTOUCHED = ("refused", "leave", "stop")
 #: Instances with these actions are there before anything is restarted.
 WAITED = ("start", "keep")
+#: Such an instance gets its files when its turn has come: one that is never reached must not come back with them after a crash.
+ROLLED = "restart"
 SYSTEMD = ("systemd", "systemd_user")
 COMMANDS = ("start", "stop", "status")
 #: For those who call a service from the host it runs on: they get no card and few threads, whatever the service has.
@@ -82,6 +83,7 @@ def service_file(service: Mapping[str, Any], host: Host) -> Dict[str, Any]:
         "runtimes_dir": host.runtimes_dir,
         "instances": [int(i["index"]) for i in service["instances"] if i["action"] != "stop"],
         "start": dict(service["start"]),
+        "eager_off": list(service["eager_off"]),
         "stop": stop(service, host.stop_margin_s),
         "listen": dict(service["listen"]),
         "model_id": service["model"]["id"],
@@ -137,10 +139,13 @@ def of_service(service: Mapping[str, Any], host: Host) -> Dict[str, Any]:
         "scripts": scripts(service),
         "instances": listed,
         "started": _named(listed, "start"),
-        "rolled": [_named(batch, "restart") for batch in _batches([e for e in listed if e["action"] == "restart"])],
+        "rolled": [_named(batch, ROLLED) for batch in _batches([e for e in listed if e["action"] == ROLLED])],
         "waited": [entry["index"] for entry in listed if entry["action"] in WAITED],
         "removed": [int(i["index"]) for i in service["instances"] if i["action"] == "stop"],
     }
+    by_index = {entry["index"]: entry for entry in listed}
+    for one in (one for batch in made["rolled"] for one in batch):
+        one["texts"] = _of_instance(_own(made), by_index[one["index"]])
     return {**made, "texts": texts(made)}
 
 
@@ -165,10 +170,8 @@ def _in_the_way(holder: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def texts(made: Mapping[str, Any]) -> List[Dict[str, Any]]:
-    """The files of a service as the module write_files takes them; each template sees `service_item`."""
-    folder, python = made["dir"], made["service_file"]["python"]
-    # Only what templates need: Ansible walks through all of it for each file.
-    own = {**{key: made[key] for key in ("name", "dir", "runtime", "secured", "client_env")}, "service_file": {"python": python}}
+    """The files of a service as the action write_files takes them; each template sees `service_item`."""
+    folder, own = made["dir"], _own(made)
     values: Dict[str, Any] = {"service_item": own}
     found: List[Dict[str, Any]] = [
         {"path": f"{folder}/service.json", "mode": "0644", "content": _json(made["service_file"])},
@@ -179,15 +182,27 @@ def texts(made: Mapping[str, Any]) -> List[Dict[str, Any]]:
         path = f"{folder}/{script['name']}"
         found.append({"path": path, "mode": "0755", "template": "by_hand.sh.j2", "vars": values, "shell": True})
     found += [{"path": f"{folder}/{script['name']}", "state": "absent"} for script in made["scripts"]["stale"]]
-    for instance in made["instances"]:
-        place, values = instance["dir"], {"service_item": [own, instance]}
-        found += [
-            {"path": f"{place}/launch.sh", "mode": "0755", "template": "launch.sh.j2", "vars": values, "shell": True},
-            {"path": f"{place}/env", "mode": "0644", "template": "env.j2", "vars": values, "shell": True},
-            {"path": f"{place}/instance.json", "mode": "0644", "content": _json(instance["request"])},
-        ]
-        if instance["unit"]:
-            found.append({"path": f"{place}/{instance['unit']}", "mode": "0644", "content": instance["unit_text"]})
+    found.append({"path": f"{folder}/modelyard.pyz", "mode": "0755", "program": True})
+    if not made["secured"]:
+        found.append({"path": f"{folder}/api_key", "state": "absent", "secret": True})
+    return found + [text for entry in made["instances"] if entry["action"] != ROLLED for text in _of_instance(own, entry)]
+
+
+def _own(made: Mapping[str, Any]) -> Dict[str, Any]:
+    """Only what templates need: Ansible walks through all of it for each file."""
+    python = made["service_file"]["python"]
+    return {**{key: made[key] for key in ("name", "dir", "runtime", "secured", "client_env")}, "service_file": {"python": python}}
+
+
+def _of_instance(own: Mapping[str, Any], instance: Mapping[str, Any]) -> List[Dict[str, Any]]:
+    place, values = instance["dir"], {"service_item": [own, instance]}
+    found: List[Dict[str, Any]] = [
+        {"path": f"{place}/launch.sh", "mode": "0755", "template": "launch.sh.j2", "vars": values, "shell": True},
+        {"path": f"{place}/env", "mode": "0644", "template": "env.j2", "vars": values, "shell": True},
+        {"path": f"{place}/instance.json", "mode": "0644", "content": _json(instance["request"])},
+    ]
+    if instance["unit"]:
+        found.append({"path": f"{place}/{instance['unit']}", "mode": "0644", "content": instance["unit_text"]})
     return found
 
 

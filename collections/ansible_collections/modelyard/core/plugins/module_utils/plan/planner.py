@@ -146,6 +146,7 @@ def _service(
         "acceptance": dict(wanted["acceptance"]),
         "secured": bool(wanted["key_hash"]),
         "runtime": chosen,
+        "eager_off": launch.option("enforce_eager", False, table),
         "instances": decided.instances,
         "left_out": [{"index": index, "why": why} for index, why in sorted(choice.left_out.items())],
         "action": action,

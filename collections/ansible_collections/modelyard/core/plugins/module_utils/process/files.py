@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import stat
 import subprocess
+import zlib
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
-LIMIT_BYTES = 2**20
+LIMIT_BYTES = 4 * 2**20
+NOT_SHOWN = "(not shown)\n"
 
 
 class File(NamedTuple):
-    """A file as it should be. `content` None: absent. `mode`: permission bits. `shell`: bash must be able to read it."""
+    """A file as it should be. `content` None: absent; bytes that are no text are in it as surrogates. `mode`: permission bits.
+
+    `shell`: bash must be able to read it. `secret`: what stands there is told to nobody.
+    """
 
     path: str
     content: Optional[str]
     mode: int
     shell: bool
+    secret: bool = False
 
     @classmethod
     def of(cls, wanted: Mapping[str, Any]) -> File:
-        """From {path, content, mode: "0755", state: present or absent, shell}."""
-        absent = wanted.get("state") == "absent"
-        text = None if absent else str(wanted["content"])
-        return cls(str(wanted["path"]), text, int(str(wanted.get("mode") or "0644"), 8), bool(wanted.get("shell")))
+        """From {path, content or packed (see `packed`), mode: "0755", state: present or absent, shell, secret}."""
+        text = None
+        if wanted.get("state") != "absent":
+            text = _text(zlib.decompress(base64.b64decode(wanted["packed"]))) if "packed" in wanted else str(wanted["content"])
+        mode = int(str(wanted.get("mode") or "0644"), 8)
+        return cls(str(wanted["path"]), text, mode, bool(wanted.get("shell")), bool(wanted.get("secret")))
+
+
+def packed(content: bytes) -> str:
+    """The content of a file that is no text, for its way to a host."""
+    return base64.b64encode(zlib.compress(content, 9)).decode("ascii")
+
+
+def _text(content: bytes) -> str:
+    return content.decode("utf-8", "surrogateescape")
 
 
 class Failed(Exception):
@@ -36,6 +54,8 @@ def changes(files: List[File]) -> List[Dict[str, Any]]:
     found = []
     for file in files:
         before, mode = _there(Path(file.path))
+        if file.secret and before is not None:
+            before = NOT_SHOWN
         wanted_mode = None if file.content is None else file.mode
         if before != file.content or mode != wanted_mode:
             change = {"before": before, "after": file.content, "mode_before": mode, "mode_after": wanted_mode}
@@ -46,7 +66,7 @@ def changes(files: List[File]) -> List[Dict[str, Any]]:
 def _there(path: Path) -> Any:
     try:
         with path.open("rb") as stream:
-            text = stream.read(LIMIT_BYTES).decode("utf-8", "replace")
+            text = _text(stream.read(LIMIT_BYTES))
         return text, stat.S_IMODE(path.stat().st_mode)
     except FileNotFoundError:
         return None, None
@@ -89,8 +109,8 @@ def _put(file: File) -> None:
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         # With its mode from the beginning: what it holds may not be for everybody.
-        with os.fdopen(os.open(str(fresh), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, file.mode), "w", encoding="utf-8") as stream:
-            stream.write(file.content)
+        with os.fdopen(os.open(str(fresh), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, file.mode), "wb") as stream:
+            stream.write(file.content.encode("utf-8", "surrogateescape"))
         fresh.chmod(file.mode)
         fresh.replace(path)
     finally:
