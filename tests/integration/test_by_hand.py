@@ -6,11 +6,13 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ import deployed
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.plan import launch
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout
+from ansible_collections.modelyard.core.plugins.module_utils.process.by_hand import deployed as by_hand
+from ansible_collections.modelyard.core.plugins.module_utils.process.by_hand import status, wishes
 from ansible_collections.modelyard.core.plugins.module_utils.process.stop import run
 from harness import alive, end, free_port, until
 
@@ -141,7 +145,101 @@ def test_one_instance_is_stopped_and_the_others_serve_on(home: Path) -> None:
     assert [alive(state["leader"]["pid"]) for state in before] == [True, False, True]
     assert [alive(state["keeper"]["pid"]) for state in before] == [True, False, True]
     seen = rows(folder)
-    assert [row["state"] for row in seen["instances"]] == ["ready", "ended", "ready"]
+    assert [row["state"] for row in seen["instances"]] == ["ready", "stopped", "ready"]
+
+
+def test_two_starts_at_once_both_end_well_and_start_each_instance_once(home: Path) -> None:
+    folder = many(home)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(deployed.call, folder, "start_cluster.sh", STAGGER="0.5", WAVE="1")
+        until(lambda: layout.state(folder / "instance-0") is not None, 10, "the first one")
+        second = pool.submit(deployed.call, folder, "start_cluster.sh", STAGGER="0.5", WAVE="1")
+        done = [first.result(), second.result()]
+    assert [one.returncode for one in done] == [0, 0], [one.stdout for one in done]
+    assert sum(one.stdout.count(": started, pid") for one in done) == 3
+    assert [len(list((folder / f"instance-{index}/logs").glob("2*.log"))) for index in range(3)] == [1, 1, 1]
+
+
+def test_a_start_that_asks_for_other_parameters_than_what_runs_says_that_it_did_not_get_them(home: Path) -> None:
+    folder = one(home)
+    assert deployed.call(folder, "start.sh").returncode == 0
+    done = deployed.call(folder, "start.sh", MAX_SEQS="1")
+    assert (done.returncode, "REFUSED: it runs with other parameters than this start asks for" in done.stdout) == (1, True)
+
+
+def test_a_release_that_cannot_switch_eager_off_is_told_so(home: Path) -> None:
+    folder = one(home, words=("--enforce-eager",), eager_off=[])
+    done = deployed.call(folder, "start.sh", EAGER="0")
+    assert (done.returncode, "EAGER=0: this release of vLLM has no option for it" in done.stderr) == (2, True)
+    assert states(folder) == [None]
+
+
+def interrupted(folder: Path, script: str, when: str, **environment: str) -> tuple[int, str]:
+    """Ctrl-C, as a terminal sends it, once a line with `when` was said."""
+    process = subprocess.Popen(
+        [str(folder / script)],
+        env={"PATH": "/usr/bin:/bin", "HOME": "/root", **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    said = ""
+    for line in process.stdout:
+        said += line
+        if when in line:
+            os.killpg(process.pid, signal.SIGINT)
+            break
+    said += process.stdout.read()
+    return process.wait(timeout=20), said
+
+
+def test_ctrl_c_ends_no_engine_and_says_what_was_not_done(home: Path) -> None:
+    folder = many(home)
+    code, said = interrupted(folder, "start_cluster.sh", f"{MANY}/0: started", STAGGER="30", WAVE="1")
+    assert (code, "Traceback" in said) == (130, False)
+    assert f"not started, or not waited for: {MANY}/1, {MANY}/2\n" in said
+    assert "what was started goes on; status_cluster.sh shows what runs" in said
+    assert alive(states(folder)[0]["leader"]["pid"])
+    code, said = interrupted(folder, "stop_cluster.sh", "SIGINT to")
+    assert (code, "Run the stop again" in said, "Traceback" in said) == (130, True, False)
+    assert deployed.call(folder, "stop_cluster.sh").returncode == 0
+
+
+def test_a_teardown_that_begins_in_the_middle_of_a_start_is_not_worked_against(home: Path) -> None:
+    folder = many(home)
+    with ThreadPoolExecutor() as pool:
+        begun = pool.submit(deployed.call, folder, "start_cluster.sh", STAGGER="1.5", WAVE="1", WAIT="0")
+        until(lambda: layout.state(folder / "instance-0") is not None, 10, "the first one")
+        layout.write_json(home / "lock", {"run": "r", "what": "teardown", "by": "ann on control", "since": "2026-11-29"})
+        done = begun.result()
+    assert done.returncode == 1
+    assert f"not started: {MANY}/1, {MANY}/2: PF-LOCK-HELD: teardown by ann on control" in done.stdout
+    assert [bool(state) for state in states(folder)] == [True, False, False]
+
+
+def test_whatever_stands_in_the_files_a_look_ends_in_an_answer(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = one(home)
+    place = folder / "instance-0"
+    (place / "run").mkdir()
+    pids = {"keeper": {"pid": 1, "start": 1}, "leader": {"pid": 1, "start": 1}}
+    rest = {"log": "l", "started_at": 1.0, "ended": None, "supervised": {}, "boot": "b", "ready_at": None}
+    layout.write_json(place / "run/state.json", {**pids, **rest, "request": layout.read_json(place / "instance.json")})
+    monkeypatch.setattr(status.proc, "processes", dict)
+    bad = (None, "x", -1, [], {}, [None], 1e300, True)
+    for path in (folder / "service.json", place / "instance.json", place / "run/state.json"):
+        whole = path.read_text()
+        data = json.loads(whole)
+        cases = ["{", "", "[]", "[" * 100000, *(json.dumps({**data, key: value}) for key in data for value in bad)]
+        for text in cases:
+            path.write_text(text)
+            try:
+                service = by_hand.load(folder)
+                status.run(service, [], False, False)
+                wishes.read({"EAGER": "0"}, service.info)
+            except by_hand.Refused as refused:
+                assert "deploy the service again" in str(refused), text[:200]
+        path.write_text(whole)
 
 
 def test_a_running_deploy_refuses_starts_and_is_named(home: Path) -> None:
@@ -213,6 +311,14 @@ def test_the_scripts_work_through_links_and_from_anywhere_and_say_how_to_use_the
     shown = subprocess.run([str(link), "--help"], cwd="/", capture_output=True, text=True, check=True).stdout
     assert shown.startswith("usage: start.sh [INDEX ...]")
     assert "MAX_SEQS" in shown
+
+
+def test_a_narrow_terminal_gets_what_matters_most(home: Path) -> None:
+    folder = one(home)
+    shown = deployed.call(folder, "status.sh", COLUMNS="50").stdout.splitlines()
+    assert shown[0].split() == ["instance", "state", "pid", "port", "cards", "memory"]
+    assert max(len(line) for line in shown[:2]) <= 50
+    assert shown[-1].startswith("no room for: log, supervisor, since")
 
 
 def test_colour_is_for_terminals_that_want_it(home: Path) -> None:

@@ -250,25 +250,31 @@ def test_a_start_waits_after_failures_but_not_when_somebody_has_ordered_it(home:
 def test_a_start_waits_until_the_memory_of_its_cards_is_back(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = folder_of(home)
     info = {**layout.read_json(folder.parent / "service.json"), "backend": "nvidia", "stop": {"memory_s": 30}}
-    layout.write_json(folder.parent / "service.json", {**info, "backends": {"nvidia": {"vendor": "10de"}}})
+    entry = {"vendor": "10de", "tool": "nvidia-smi", "tool_places": [], "tool_limit_s": 5, "idle_mib": 4}
+    layout.write_json(folder.parent / "service.json", {**info, "backends": {"nvidia": entry}})
     layout.write_json(folder / "instance.json", {**request(folder), "devices": [{"index": 1, "uuid": "GPU-1", "bus_id": ""}]})
     clock = [0.0]
-    monkeypatch.setattr(free.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(free.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
-    used = iter([30000, 20000, 64])
+    monkeypatch.setattr(free.cards.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(free.cards.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    used = [30000, 20000, 64]
+    listed = {"tool": {"state": "answers", "said": ""}, "process_list": "listed"}
 
-    def look(*more: Any) -> dict[str, Any]:
-        return {"GPU-1": free.card_memory.Memory(next(used), 49140, 0, 4)}
+    def look(*more: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        amount = used.pop(0) if len(used) > 1 else used[0]
+        return [{"uuid": "GPU-1", "health": "ok", "memory_used_mib": amount, "processes": []}], listed
 
-    monkeypatch.setattr(free.card_memory, "look", look)
+    monkeypatch.setattr(free.cards, "look", look)
     said: list[str] = []
     assert free.run(folder, said.append) == 0
-    assert said[0] == "waiting for the memory of the cards: card 1 holds 30000 MiB, idle is 4 MiB (0 MiB are others')"
-    assert clock[0] == 4.0
-    monkeypatch.setattr(free.card_memory, "look", lambda *more: {})
+    assert "waiting up to 30 s for memory: card 1: 30000 MiB in use, idle is 4 MiB" in said[0]
+    assert clock[0] == 1.5
+    used[:] = [30000]
     assert free.run(folder, said.append) == 1
-    assert "what card 1 holds is not known" in said[-1]
-    assert clock[0] >= 34.0
+    assert "not started: card 1: 30000 MiB in use" in said[-1]
+    assert clock[0] >= 31.5
+    # A tool that is gone keeps no engine down.
+    monkeypatch.setattr(free.cards, "look", lambda *more: ([], {**listed, "tool": {"state": "missing", "said": "it is gone"}}))
+    assert free.run(folder, said.append) == 0
     (folder.parent / "service.json").unlink()  # there is no such tool here, and nothing to stop
 
 

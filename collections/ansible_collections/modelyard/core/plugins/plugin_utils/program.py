@@ -24,9 +24,13 @@ import sys
 if sys.version_info < {OLDEST!r}:
     sys.exit("modelyard.pyz needs Python {OLDEST[0]}.{OLDEST[1]} or newer; this is %d.%d" % sys.version_info[:2])
 
-from {ENTRY} import main
+try:
+    from {ENTRY} import main
 
-sys.exit(main())
+    code = main()
+except KeyboardInterrupt:
+    code = 130
+sys.exit(code)
 '''
 
 

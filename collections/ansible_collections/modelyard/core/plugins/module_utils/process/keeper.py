@@ -94,6 +94,7 @@ class Keeper:
         except OSError:
             # An engine that nobody knows of is worse than none.
             os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
             raise
         self.starts.append(history.entry(path.name, self.state["started_at"], ordered))
         self._write()
@@ -136,12 +137,11 @@ class Keeper:
         killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
         self.state["ended"] = {"at": round(time.time(), 3), "code": code, "signal": killed_by}
-        asked = layout.read_json(self.folder / "run" / layout.ASKED) or {}
         self.starts[-1].update(
             ended_at=self.state["ended"]["at"],
             code=code,
             signal=killed_by,
-            asked=asked.get("leader") == self.state["leader"],
+            asked=layout.was_asked_to_stop(self.folder, self.state),
             served_s=round(self.ended_at - self.ready_at, 1) if self.ready_at is not None else 0.0,
         )
         self._write()

@@ -13,18 +13,36 @@ import contextlib
 import fcntl
 import json
 import os
+import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import proc
 
 INSTANCE = "instance-"
+STEP_S = 0.1
 SERVICE_FILE, REQUEST_FILE, PROGRAM = "service.json", "instance.json", "modelyard.pyz"
 #: Below run/: what a start asked for, only where a person had it start otherwise than instance.json says.
 BY_HAND = "request.json"
 #: Below run/: the leader that somebody asked to stop. An end of any other leader came by itself.
 ASKED = "asked.json"
 NEEDS_ADMIN = "needs_admin.json"
+#: A time that no clock shows yet, and that all can print.
+LATEST = 2**35
+#: What must be in the files, and of which kind, so that they can be used.
+STATE_SHAPE = {"log": str, "started_at": (int, float), "ended": (dict, type(None))}
+REQUEST_SHAPE = {"digest": str, "host": str, "port": int, "launch": dict}
+REQUEST_OPTIONAL = {
+    "name": str,
+    "supervisor": str,
+    "session": str,
+    "index": int,
+    "devices": list,
+    "logs": dict,
+    "marker": dict,
+    "words": list,
+}
+LAUNCH_SHAPE = {"argv": list, "environment": dict}
 
 
 def service_dir(home: str, service: str) -> Path:
@@ -41,7 +59,7 @@ def read_json(path: Path) -> Optional[Dict[str, Any]]:
     """The object in a JSON file; None when there is no readable, whole one."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return data if isinstance(data, dict) else None
 
@@ -93,10 +111,22 @@ def state(folder: Path) -> Optional[Dict[str, Any]]:
     found = read_json(folder / "run" / "state.json") or {}
     people = [found.get("keeper"), found.get("leader")]
     whole = all(isinstance(p, dict) and isinstance(p.get("pid"), int) and isinstance(p.get("start"), int) for p in people)
-    request = found.get("request")
-    if not whole or not isinstance(request, dict) or not {"digest", "host", "port", "launch"} <= set(request):
-        return None
-    return found if {"log", "started_at", "ended"} <= set(found) else None
+    usable = whole and is_request(found.get("request")) and has_shape(found, STATE_SHAPE)
+    return found if usable and 0 <= found["started_at"] < LATEST else None
+
+
+def has_shape(data: Any, shape: Mapping[str, Any], optional: Mapping[str, Any] = {}) -> bool:
+    """Is it an object with these keys, each of its kind? People and full disks touch the files as well."""
+    if not isinstance(data, dict) or not set(shape) <= set(data):
+        return False
+    return all(isinstance(data[key], kind) for key, kind in {**optional, **shape}.items() if key in data)
+
+
+def is_request(data: Any) -> bool:
+    """Does it say what is to be started, as instance.json does?"""
+    if not has_shape(data, REQUEST_SHAPE, REQUEST_OPTIONAL) or not has_shape(data["launch"], {}, LAUNCH_SHAPE):
+        return False
+    return all(isinstance(device, dict) for device in data.get("devices") or [])
 
 
 def service(home: str, name: str) -> Dict[str, Any]:
@@ -106,7 +136,8 @@ def service(home: str, name: str) -> Dict[str, Any]:
 
 def request(folder: Path) -> Optional[Dict[str, Any]]:
     """What the next start of this instance is to start: what a person asked for by hand, else what was deployed."""
-    return read_json(folder / "run" / BY_HAND) or read_json(folder / REQUEST_FILE)
+    found = [read_json(path) for path in (folder / "run" / BY_HAND, folder / REQUEST_FILE)]
+    return next((one for one in found if is_request(one)), None)
 
 
 def ask_for(folder: Path, wanted: Dict[str, Any]) -> None:
@@ -130,6 +161,11 @@ def asked_to_stop(folder: Path) -> None:
             write_json(folder / "run" / ASKED, {"leader": known["leader"]})
 
 
+def was_asked_to_stop(folder: Path, known: Mapping[str, Any]) -> bool:
+    """Did somebody order the end of the engine of this state?"""
+    return bool((read_json(folder / "run" / ASKED) or {}).get("leader") == known["leader"])
+
+
 def of_this_boot(known: Dict[str, Any]) -> bool:
     """Do the pids and start times of a state mean anything here and now? They are counted from the boot of that very machine."""
     return known.get("boot") in (None, proc.boot_id())
@@ -150,14 +186,22 @@ class Busy(Exception):
 
 
 @contextlib.contextmanager
-def starting(folder: Path) -> Iterator[None]:
-    """Held while an instance is looked at and started, so that no two do it at once; raises Busy. The kernel frees it."""
+def starting(folder: Path, limit_s: float = 0.0) -> Iterator[None]:
+    """Held while an instance is looked at and started, so that no two do it at once. The kernel frees it.
+
+    Who finds it held waits for `limit_s`: as a rule the instance runs then. Raises Busy.
+    """
     (folder / "run").mkdir(exist_ok=True)
+    limit = time.monotonic() + limit_s
     with (folder / "run" / "start.lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as exc:
-            raise Busy(f"{folder} is just being started by somebody else") from exc
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as exc:
+                if time.monotonic() >= limit:
+                    raise Busy(f"{folder} is just being started by somebody else") from exc
+            time.sleep(STEP_S)
         yield
 
 

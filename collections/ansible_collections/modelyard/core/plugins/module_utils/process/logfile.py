@@ -50,7 +50,7 @@ def create(folder: Path, keep: int, starts: Sequence[Mapping[str, Any]]) -> Tupl
     else:
         raise OSError(f"no free name for a log in {folder}")
     fresh = folder / f".{CURRENT}.new"
-    if fresh.is_symlink():
+    with contextlib.suppress(FileNotFoundError):
         fresh.unlink()
     fresh.symlink_to(path.name)
     fresh.replace(folder / CURRENT)

@@ -5,9 +5,23 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout, lock, proc
+
+#: What service.json and instance.json must hold for the scripts, and of which kind the rest is where it is there.
+NEEDED = {"service": str, "instances": list}
+USUAL: Dict[str, Any] = {
+    "home": str,
+    "start": dict,
+    "stop": dict,
+    "backends": dict,
+    "backend": str,
+    "python": str,
+    "eager_off": list,
+}
+USUAL.update(sysroot=str, tool_path=list, ready_timeout_s=(int, float))
+INSTANCE_NEEDED = {"name": str, "index": int, "supervisor": str, "session": str, "marker": dict}
 
 
 class Refused(Exception):
@@ -42,10 +56,14 @@ class Deployed(NamedTuple):
     instances: List[Instance]
 
 
+def _listed(info: Mapping[str, Any]) -> bool:
+    return all(isinstance(i, int) for i in info["instances"]) and all(isinstance(p, str) for p in info.get("tool_path", []))
+
+
 def load(folder: Path) -> Deployed:
     """The service in this folder; raises Refused where something that was rendered is not there whole."""
     info = layout.read_json(folder / layout.SERVICE_FILE)
-    if info is None or not isinstance(info.get("service"), str) or not isinstance(info.get("instances"), list):
+    if info is None or not layout.has_shape(info, NEEDED, USUAL) or not _listed(info):
         raise Refused(f"{folder / layout.SERVICE_FILE} is not there or not whole: deploy the service again")
     home = str(info.get("home", ""))
     if os.path.realpath(str(layout.service_dir(home, info["service"]))) != os.path.realpath(str(folder)):
@@ -55,8 +73,8 @@ def load(folder: Path) -> Deployed:
         place = layout.instance_dir(home, info["service"], int(index))
         if not (place / layout.REQUEST_FILE).exists():
             continue  # a deploy of other instances only (`only=`) has not written it yet
-        request = layout.read_json(place / layout.REQUEST_FILE)
-        if request is None or not {"name", "port", "host", "digest", "launch", "supervisor"} <= set(request):
+        request = layout.read_json(place / layout.REQUEST_FILE) or {}
+        if not layout.has_shape(request, INSTANCE_NEEDED) or not layout.is_request(request):
             missing.append(f"{place / layout.REQUEST_FILE} is not whole: deploy the service again")
         else:
             instances.append(Instance(int(index), place, request))

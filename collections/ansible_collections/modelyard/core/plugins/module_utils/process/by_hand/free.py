@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Callable
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import history, layout
-from ansible_collections.modelyard.core.plugins.module_utils.process.by_hand import card_memory
+from ansible_collections.modelyard.core.plugins.module_utils.process.stop import cards
 
-POLL_S = 2.0
 MEMORY_S = 120.0
 
 
@@ -21,21 +20,15 @@ def run(folder: Path, say: Callable[[str], None]) -> int:
         if pause > 0:
             say(f"{len(history.series(starts))} start(s) in a row have failed: waiting {pause:.0f} s before the next")
             time.sleep(pause)
-    request, info = layout.request(folder) or {}, layout.read_json(folder.parent / layout.SERVICE_FILE) or {}
-    devices = request.get("devices") or []
-    if not devices or not card_memory.watched(info):
+    where = cards.place(str(folder.parents[2]), folder.parent.name, [int(folder.name[len(layout.INSTANCE) :])])
+    if not where.watched:
         return 0
-    home = str(info.get("home") or folder.parent.parent.parent)
-    limit = time.monotonic() + float((info.get("stop") or {}).get("memory_s", MEMORY_S))
-    told = ""
-    while True:
-        missing = card_memory.missing(devices, card_memory.look(info, home))
-        if not missing:
-            return 0
-        if "; ".join(missing) != told:
-            told = "; ".join(missing)
-            say(f"waiting for the memory of the cards: {told}")
-        if time.monotonic() >= limit:
-            say(f"not started: {told}. Who holds it: stop.sh, or the playbook preflight.yml")
-            return 1
-        time.sleep(POLL_S)
+    info = layout.read_json(folder.parent / layout.SERVICE_FILE) or {}
+    limit_s = float((info.get("stop") or {}).get("memory_s", MEMORY_S))
+    # Nothing of the engine lives now, so all that is held there is other people's or nobody's.
+    verdicts = cards.watch(where, limit_s, lambda table: (), say)
+    # A tool that cannot be asked, or does not say how much is whose, keeps no engine down: it says itself what it lacks.
+    held = [f"{v['card']}: {v['what']}" for v in verdicts if v["verdict"] in (cards.HELD, cards.SILENT)]
+    if held:
+        say(f"not started: {'; '.join(held)}. Who holds it: stop.sh, or the playbook preflight.yml")
+    return 1 if held else 0

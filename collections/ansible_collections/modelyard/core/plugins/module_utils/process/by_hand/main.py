@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import List
+from typing import Dict, List
 
 from ansible_collections.modelyard.core.plugins.module_utils.process.by_hand import deployed
 
@@ -40,7 +40,7 @@ def _keep(words: List[str]) -> int:
         if kind == "screen":
             return window.run(folder, window.session())
         return keeper.run(folder, keeper.Orders(kind, options.get("--name", ""), ends_rest=kind.startswith("systemd")))
-    except (OSError, ValueError) as exc:
+    except (OSError, ValueError, KeyError, TypeError) as exc:
         sys.stderr.write(f"{exc}\n")
         return 1
 
@@ -84,7 +84,7 @@ def _stop(words: List[str]) -> int:
     return stopping.run(_service(), words, say)
 
 
-def _help(words: List[str], what: str, more: str, variables: dict[str, str]) -> bool:
+def _help(words: List[str], what: str, more: str, variables: Dict[str, str]) -> bool:
     if "-h" not in words and "--help" not in words:
         return False
     lines = "".join(f"  {name:10}{text}\n" for name, text in variables.items())
@@ -93,6 +93,10 @@ def _help(words: List[str], what: str, more: str, variables: dict[str, str]) -> 
     return True
 
 
+INTERRUPTED = {
+    "start": ": what was started goes on",
+    "stop": ": what was asked to end may still end, the rest runs. Run the stop again, it goes on from there",
+}
 COMMANDS = {"keep": _keep, "free": _free, "start": _start, "status": _status, "stop": _stop}
 
 
@@ -109,7 +113,8 @@ def main() -> int:
             sys.stderr.write(f"refused: {reason}\n")
         return 2
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted: what was started goes on; status.sh shows it\n")
+        status = os.environ.get("MODELYARD_SCRIPT", "status.sh").replace("start", "status").replace("stop", "status")
+        sys.stderr.write(f"interrupted{INTERRUPTED.get(words[0], '')}; {status} shows what runs\n")
         return 128 + signal.SIGINT
     except BrokenPipeError:
         return 1

@@ -31,11 +31,11 @@ def judge(instance: Instance, request: Dict[str, Any], listening: Mapping[int, O
     """`listening`: ports that somebody listens on, with the pid where it may be seen."""
     state = layout.state(instance.folder)
     if state and layout.leader_alive(state):
-        other = (
-            "" if state["request"]["digest"] == request["digest"] else ", but with other parameters; stop it first to change them"
-        )
-        why = f"runs already: pid {state['leader']['pid']}, port {state['request']['port']}{other}"
-        return Verdict(instance, SKIP, why, request)
+        where = f"pid {state['leader']['pid']}, port {state['request']['port']}"
+        if state["request"]["digest"] == request["digest"]:
+            return Verdict(instance, SKIP, f"runs already: {where}", request)
+        why = f"it runs with other parameters than this start asks for: {where}; stop it first to change them"
+        return Verdict(instance, REFUSE, why, request)
     if state and layout.keeper_alive(state):
         why = f"parts of its last start live on (keeper pid {state['keeper']['pid']}): stop it first"
         return Verdict(instance, REFUSE, why, request)
@@ -66,43 +66,63 @@ def run(service: Deployed, words: Sequence[str], environment: Mapping[str, str],
         instances = instances[: wish.first]
     taken = listening()
     verdicts = [judge(i, wishes.applied(i.request, wish), taken) for i in instances]
+    if not service.info.get("eager_off", True) and any("--no-enforce-eager" in v.request.get("words", []) for v in verdicts):
+        raise Refused("EAGER=0: this release of vLLM has no option for it. Remove enforce_eager from the inventory and deploy")
     for verdict in verdicts:
         if verdict.action != START:
             say(f"{verdict.instance.name}: {'skipped, it ' if verdict.action == SKIP else 'REFUSED: '}{verdict.why}")
     failed = any(verdict.action == REFUSE for verdict in verdicts)
-    started, whole = _waves(service, [v for v in verdicts if v.action == START], wish, say)
-    watched = [v.instance for v in verdicts if v.action == SKIP] + started
+    wanted = [v for v in verdicts if v.action == START]
+    there: List[Instance] = []
+    try:
+        whole = _waves(service, wanted, wish, there, say)
+    except KeyboardInterrupt:
+        left = [v.instance.name for v in wanted if v.instance not in there]
+        if left:
+            say(f"not started, or not waited for: {', '.join(left)}")
+        raise
+    watched = [v.instance for v in verdicts if v.action == SKIP] + there
     if wish.wait and watched:
         whole = _wait(watched, wish.timeout_s, say) and whole
     return 0 if whole and not failed else 1
 
 
-def _waves(service: Deployed, wanted: List[Verdict], wish: wishes.Wishes, say: Say) -> tuple[List[Instance], bool]:
-    """(those that were started, did all of them start)."""
+def _waves(service: Deployed, wanted: List[Verdict], wish: wishes.Wishes, there: List[Instance], say: Say) -> bool:
+    """Start them; True when all are there. `there` gets each that runs, also one that somebody else has started meanwhile."""
     recorded = str(service.info.get("python", ""))
     python = recorded if os.access(recorded, os.X_OK) else sys.executable
-    started: List[Instance] = []
+    began = time.monotonic()
     for place, verdict in enumerate(wanted):
         if place and place % wish.wave == 0:
-            time.sleep(wish.stagger_s)
-            if _dead(started, say):
+            time.sleep(max(0.0, began + wish.stagger_s - time.monotonic()))
+            began = time.monotonic()
+            if _dead(there, say):
                 say(f"not started: {', '.join(v.instance.name for v in wanted[place:])}, because one before them ended at once")
-                return started, False
+                return False
+        # Looked at anew each time: eight instances take most of a minute, and a teardown may have begun meanwhile.
+        problem = deployed.lock_problem(service) or deployed.admin_problem(service)
+        if problem:
+            say(f"not started: {', '.join(v.instance.name for v in wanted[place:])}: {problem}")
+            return False
         try:
             state = supervisors.start_once(verdict.instance.folder, verdict.request, python)
+        except supervisors.Running as exc:
+            say(f"{verdict.instance.name}: skipped, somebody else was quicker: {exc}")
+            there.append(verdict.instance)
+            continue
         except (supervisors.StartError, OSError) as exc:
             say(f"{verdict.instance.name}: REFUSED: {exc}")
             if wanted[place + 1 :]:
                 say(f"not started: {', '.join(v.instance.name for v in wanted[place + 1 :])}")
-            return started, False
-        started.append(verdict.instance)
+            return False
+        there.append(verdict.instance)
         more = "".join(f" {word}" for word in verdict.request.get("words", []))
         name = (state.get("supervised") or {}).get("name") or ""
         say(
             f"{verdict.instance.name}: started, pid {state['leader']['pid']}, port {verdict.request['port']}"
             f"{f', {name}' if name else ''}{f', with{more}' if more else ''}; log {state['log']}"
         )
-    return started, True
+    return True
 
 
 def _dead(instances: Sequence[Instance], say: Say) -> bool:

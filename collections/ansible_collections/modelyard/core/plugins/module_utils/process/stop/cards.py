@@ -119,6 +119,11 @@ def _same(device: Mapping[str, Any], card: Mapping[str, Any]) -> bool:
     return device.get("index") is not None and device.get("index") == card.get("index")
 
 
+def of_device(device: Mapping[str, Any], seen: Sequence[Record]) -> Optional[Record]:
+    """The card of an instance among those that were looked at."""
+    return next((card for card in seen if _same(device, card)), None)
+
+
 def judge(
     device: Mapping[str, Any],
     where: Place,
@@ -134,7 +139,7 @@ def judge(
     the card's device file open.
     """
     idle, written = idle_mib(device, where)
-    found = next((card for card in seen if _same(device, card)), None)
+    found = of_device(device, seen)
     title = f"card {device.get('index')}" + (f" ({device['bus_id']})" if device.get("bus_id") else "")
     verdict: Record = {
         "card": title,

@@ -15,15 +15,25 @@ from typing import Any, Dict
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout
 from ansible_collections.modelyard.core.plugins.module_utils.process.layout import leader_alive, of_this_boot
-from ansible_collections.modelyard.core.plugins.module_utils.process.supervisor.base import NotReleased, StartError, Supervisor
+from ansible_collections.modelyard.core.plugins.module_utils.process.supervisor.base import (
+    NotReleased,
+    Running,
+    StartError,
+    Supervisor,
+)
 from ansible_collections.modelyard.core.plugins.module_utils.process.supervisor.plain import Plain
 from ansible_collections.modelyard.core.plugins.module_utils.process.supervisor.screen import Screen
 from ansible_collections.modelyard.core.plugins.module_utils.process.supervisor.systemd import Systemd, release_earlier
 
-__all__ = ["SUPERVISORS", "NotReleased", "Plain", "StartError", "Supervisor", "leader_alive", "of_this_boot", "start_once"]
+__all__ = [
+    *("SUPERVISORS", "NotReleased", "Plain", "Running", "StartError", "Supervisor"),
+    *("leader_alive", "of_this_boot", "start_once"),
+]
 
 #: How long a unit of an earlier supervisor may take to stop.
 RELEASE_S = 300.0
+#: How long is waited for somebody else who is just starting the instance.
+BUSY_S = 20.0
 SUPERVISORS: Dict[str, Supervisor] = {
     "plain": Plain(),
     "screen": Screen(),
@@ -45,12 +55,10 @@ def start_once(folder: Path, request: Dict[str, Any], python: str) -> Dict[str, 
     if request["supervisor"] not in SUPERVISORS:
         raise StartError(f"there is no supervisor {request['supervisor']}: there are {', '.join(SUPERVISORS)}")
     try:
-        with layout.starting(folder):
+        with layout.starting(folder, BUSY_S):
             known = layout.state(folder)
             if known and leader_alive(known):
-                raise StartError(
-                    f"{request['name']} runs already (pid {known['leader']['pid']}, port {known['request']['port']})"
-                )
+                raise Running(f"{request['name']} runs already (pid {known['leader']['pid']}, port {known['request']['port']})")
             if known and layout.keeper_alive(known) and not _handed_over(folder, known):
                 raise StartError(
                     f"parts of the last start of {request['name']} live on without their API server (keeper pid "

@@ -26,6 +26,10 @@ class NotReleased(StartError):
         self.done = list(done)
 
 
+class Running(StartError):
+    """It runs already: whoever wanted it to run has it."""
+
+
 class Supervisor(Protocol):
     """What every supervisor can do with an instance's folder. `request`: see layout.request."""
 
@@ -62,6 +66,8 @@ def said(path: Path) -> str:
         text = path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError as exc:
         return str(exc)
+    if not text and os.statvfs(str(path.parent)).f_bavail == 0:
+        return f"the disk of {path.parent} is full. Free some of it: old files are in logs and in the folder evidence of the home"
     return text[-SAID_BYTES:] or "it said nothing"
 
 
