@@ -26,8 +26,15 @@ from ansible_collections.modelyard.core.plugins.module_utils.process.supervisor.
 from ansible_collections.modelyard.core.plugins.module_utils.process.supervisor.systemd import Systemd, release_earlier
 
 __all__ = [
-    *("SUPERVISORS", "NotReleased", "Plain", "Running", "StartError", "Supervisor"),
-    *("leader_alive", "of_this_boot", "start_once"),
+    "SUPERVISORS",
+    "NotReleased",
+    "Plain",
+    "Running",
+    "StartError",
+    "Supervisor",
+    "leader_alive",
+    "of_this_boot",
+    "start_once",
 ]
 
 #: How long a unit of an earlier supervisor may take to stop.
