@@ -21,8 +21,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     """Arguments: home, runtimes_dir, service (of the plan), batches, timeout_s, grace_s.
 
     A batch is a list of {name, index, digest, texts}: one instance, or several that take over ports or cards from each other. It
-    gets its files (`texts`) between its stop and its start. Stops at the first one that does not come back: the ones after it go on
-    with their old parameters, also when they are started anew after a crash.
+    gets its files (`texts`) between its stop and its start. The first one that does not come back ends the run: the ones after it
+    go on with their old parameters, also when they are started anew after a crash.
     """
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
