@@ -67,12 +67,13 @@ lint() {
   done
 }
 
-# Several tests at once, but no more than four: what they start needs cores too. The tests of one file of the integration tests
-# stay together, because they share what one of them has made.
+# Several tests at once, but no more than four: what they start needs cores too. The integration tests mostly wait for processes, so
+# they are four on any machine; those of one file stay together, because they share what one of them has made.
 at_once=(--numprocesses auto --maxprocesses 4)
+waiting=(--numprocesses 4 --dist loadfile)
 unit() { $VENV/bin/python -m pytest -q "${at_once[@]}" tests/unit; }
 
-integration() { $VENV/bin/python -m pytest -q "${at_once[@]}" --dist loadfile tests/integration; }
+integration() { $VENV/bin/python -m pytest -q "${waiting[@]}" tests/integration; }
 
 # Containers leave helper processes behind, which process 1 of some CI machines does not take care of.
 scenarios() { $VENV/bin/python tools/reap.py tools/scenarios.sh; }
@@ -92,7 +93,7 @@ find_python() {
 
 pythons() {
   # Every supported Python that is there, beside the one of .venv. Ansible has two releases for them, one for 3.11 and one for the
-  # rest. So the integration tests, which play playbooks, are done once more: with the Python farthest from the one of .venv.
+  # rest. So the integration tests that play whole playbooks are done once more: with the Python farthest from the one of .venv.
   local mine other python folder found=() farthest
   mine="$($VENV/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
   for other in 3.11 3.12 3.13; do
@@ -113,9 +114,7 @@ pythons() {
     "$folder/bin/python" -m pip --disable-pip-version-check --quiet --quiet install -c requirements/test.txt \
       -r requirements/control.txt ansible-runner hypothesis jsonschema pytest pytest-xdist
     "$folder/bin/python" -m pytest -q "${at_once[@]}" tests/unit
-    # Without the tensors: they are made by the runtime's Python, whichever runs the tests.
-    [ "$other" != "$farthest" ] ||
-      "$folder/bin/python" -m pytest -q "${at_once[@]}" --dist loadfile tests/integration --ignore=tests/integration/test_card_test.py
+    [ "$other" != "$farthest" ] || "$folder/bin/python" -m pytest -q "${waiting[@]}" tests/integration/test_{preflight,refusals,teardown}.py
   done
 }
 
