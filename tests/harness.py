@@ -21,13 +21,15 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 RUNTIMES = ROOT / ".cache" / "runtimes"
 BIN = Path(sys.executable).parent
+#: Test processes that may run at once (tools/test.sh), and the ports of each.
+WORKERS, PORTS_EACH = 4, 450
 
 
 def free_port(count: int = 1) -> int:
-    """The first of `count` ports in a row that nobody listens on; tests that run at once begin to look at different ones."""
-    bases = list(range(18100, 19900, 10))
-    first = os.getpid() % len(bases)
-    for base in bases[first:] + bases[:first]:
+    """The first of `count` ports in a row that nobody listens on. Test processes that run at once each have their own range."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % WORKERS
+    first = 18100 + worker * PORTS_EACH
+    for base in range(first, first + PORTS_EACH - count, 10):
         sockets = [socket.socket() for _ in range(count)]
         try:
             for offset, one in enumerate(sockets):
