@@ -28,7 +28,7 @@ def test_a_clean_server_passes(site):
     assert look.plan["services"][0]["action"] == "start"
     uuids = [card["uuid"] for card in look.survey["cards"]["nvidia"]]
     assert look.plan["services"][0]["instances"][0]["environment"]["CUDA_VISIBLE_DEVICES"] == ",".join(uuids)
-    assert [raw["argv"][1:] for raw in look.survey["raw"]] == [["-q", "-x"]]
+    assert [raw["argv"][1:] for raw in look.survey["raw"]] == [["-q", "-x"], ["topo", "-m"]]
 
 
 #: What is set, what it is recognised by, a word of that finding, and what else comes with it.
