@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ansible.plugins.filter.core import FilterModule
 from ansible_collections.modelyard.core.plugins.module_utils.plan import files
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout
+from ansible_collections.modelyard.core.plugins.module_utils.process.stop import run
 from ansible_collections.modelyard.core.plugins.plugin_utils import program
 from harness import ROOT
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 TEMPLATES = ROOT / "roles/service/templates"
+QUICK = {"grace_s": 1, "term_s": 1, "kill_s": 5, "memory_s": 0, "release_supervisor": False}
 #: Answers /health on its port, says what it is doing, and ends at SIGINT and SIGTERM. Its own words come before the port.
 ENGINE = r"""
 import http.server, os, signal, sys, threading, time
@@ -130,3 +134,10 @@ def call(folder: Path, script: str, *words: str, **environment: str) -> subproce
         timeout=120,
         check=False,
     )
+
+
+def stopped_afterwards(home: Path) -> Iterator[Path]:
+    """Hand a home to a test, and stop all its services afterwards."""
+    yield home
+    for name in layout.services(str(home)):
+        run.stop_service(str(home), name, options=QUICK)

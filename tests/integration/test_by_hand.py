@@ -22,20 +22,15 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan import launch
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout
 from ansible_collections.modelyard.core.plugins.module_utils.process.by_hand import deployed as by_hand
 from ansible_collections.modelyard.core.plugins.module_utils.process.by_hand import status, wishes
-from ansible_collections.modelyard.core.plugins.module_utils.process.stop import run
 from harness import alive, end, free_port, until
 
 ONE, MANY = "hand-one", "hand-many"
 needs_screen = pytest.mark.skipif(shutil.which("screen") is None, reason="screen is not installed")
 
-QUICK = {"grace_s": 1, "term_s": 1, "kill_s": 5, "memory_s": 0, "release_supervisor": False}
-
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
-    yield tmp_path
-    for name in layout.services(str(tmp_path)):
-        run.stop_service(str(tmp_path), name, options=QUICK)
+    yield from deployed.stopped_afterwards(tmp_path)
 
 
 def one(home: Path, **changes: Any) -> Path:

@@ -14,19 +14,14 @@ from typing import Any
 import deployed
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout, supervisor
-from ansible_collections.modelyard.core.plugins.module_utils.process.stop import run
 from harness import ROOT, alive, free_port, session_of, until
 
 NAME = "kept-one"
 
-QUICK = {"grace_s": 1, "term_s": 1, "kill_s": 5, "memory_s": 0, "release_supervisor": False}
-
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
-    yield tmp_path
-    for name in layout.services(str(tmp_path)):
-        run.stop_service(str(tmp_path), name, options=QUICK)
+    yield from deployed.stopped_afterwards(tmp_path)
 
 
 def folder_of(home: Path, script: str | None = None, words: tuple[str, ...] = (), **changes: Any) -> Path:

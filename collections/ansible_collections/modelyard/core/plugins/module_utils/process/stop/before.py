@@ -10,7 +10,7 @@ import threading
 import time
 from typing import Any, Callable, Collection, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from ansible_collections.modelyard.core.plugins.module_utils.process import children, layout, supervisor
+from ansible_collections.modelyard.core.plugins.module_utils.process import children, identity, layout, supervisor
 from ansible_collections.modelyard.core.plugins.module_utils.process.stop.settings import Settings
 from ansible_collections.modelyard.core.plugins.module_utils.survey import tool
 
@@ -86,7 +86,7 @@ def drain(service: str, ports: Mapping[int, int], settings: Settings, say: Say) 
 
 
 def _environment(service: str, index: int, port: int) -> Dict[str, str]:
-    return tool.environment({"MODELYARD_SERVICE": service, "MODELYARD_INSTANCE": str(index), "MODELYARD_PORT": str(port)})
+    return tool.environment({identity.MARKER: service, identity.INSTANCE_MARKER: str(index), "MODELYARD_PORT": str(port)})
 
 
 def release(home: str, service: str, states: Mapping[int, State], limit_s: float, say: Say) -> Tuple[List[str], List[str]]:
