@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.process import evidence, layout, proc
@@ -70,3 +71,34 @@ def test_root_cannot_stop_units_of_a_user_and_says_who_can(tmp_path):
     assert look.no_right(str(tmp_path), "tiny") == ""
     layout.write_json(folder / "instance.json", {"supervisor": "systemd_user"})
     assert "Run it as nobody" in look.no_right(str(tmp_path), "tiny")
+
+
+# -- waiting for an end ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lacking", [(), ("pidfd_open",)], ids=["told by the kernel", "a kernel that does not tell"])
+def test_waiting_ends_with_the_first_process_and_never_before_its_time(lacking, monkeypatch):
+    for name in lacking:
+        monkeypatch.delattr(os, name)
+    short, long = subprocess.Popen(["sleep", "0.3"]), subprocess.Popen(["sleep", "60"])
+    try:
+        began = time.monotonic()
+        signals.wait_for_an_end([short.pid, long.pid], 20.0 if not lacking else 0.5)
+        assert 0.2 < time.monotonic() - began < 15
+        assert long.poll() is None
+        short.wait()
+        began = time.monotonic()
+        signals.wait_for_an_end([long.pid], 0.2)
+        assert time.monotonic() - began >= 0.19
+    finally:
+        long.kill()
+        long.wait()
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="this Python or kernel has no descriptors of processes")
+def test_a_process_that_has_gone_is_no_reason_to_wait():
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    began = time.monotonic()
+    signals.wait_for_an_end([gone.pid], 20.0)
+    assert time.monotonic() - began < 10

@@ -46,8 +46,9 @@ class Watch:
         known = layout.read_json(admin.path(self.home, self.service)) or {}
         if None not in self.claims and not set(admin.numbers(known.get("instances"))) <= set(self.indexes):
             return
-        self.table = proc.processes()
-        for pid, start in admin.left_of(known):
+        left = admin.left_of(known)
+        self.table = proc.processes() if left else {}
+        for pid, start in left:
             process = self.table.get(pid)
             if process is not None and process.start == start:
                 found = identity.Found(process, frozenset({"recorded", "handed over"}))

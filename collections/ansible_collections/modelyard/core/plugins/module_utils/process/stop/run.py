@@ -28,8 +28,9 @@ from ansible_collections.modelyard.core.plugins.module_utils.process.stop import
 Say = Callable[[str], None]
 Result = Dict[str, Any]
 POLL_S = 0.2
-#: The last look waits so long for parents to read how their children ended.
+#: The last look waits so long for parents to read how their children ended. Process 1 does so at once, or never (in containers).
 REAP_S = 1.0
+INIT_REAP_S = 0.2
 #: How long one look at the cards may take when there is nothing to wait for.
 LOOK_S = 5.0
 
@@ -125,7 +126,7 @@ class Stop:
             turn += 1
             if turn % 5 == 0:
                 self.watch.remember_segments()
-            time.sleep(POLL_S)
+            signals.wait_for_an_end((m.pid for members in groups.values() for m in members), POLL_S)
             groups = self.watch.look()
 
     def _allowed(self, groups: Mapping[look.Key, List[plan.Member]]) -> Dict[look.Key, List[plan.Member]]:
@@ -144,10 +145,13 @@ class Stop:
 
     def _reaped(self) -> None:
         """Give parents a moment to read how their children ended."""
-        limit = time.monotonic() + REAP_S
+        began = time.monotonic()
         self.watch.look()
-        while self.watch.zombies() and time.monotonic() < limit:
-            time.sleep(POLL_S)
+        while True:
+            parents = {zombie.process.ppid for zombie in self.watch.zombies()}
+            if time.monotonic() - began >= (INIT_REAP_S if parents <= {1} else REAP_S) or not parents:
+                return
+            time.sleep(POLL_S / 4)
             self.watch.look()
 
     def _cards(self) -> None:

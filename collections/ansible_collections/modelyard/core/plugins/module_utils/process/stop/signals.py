@@ -1,9 +1,13 @@
-"""Signals that reach one very process or nobody."""
+"""Signals that reach one very process or nobody, and waiting for the end of one."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import signal
+import time
+from typing import Iterable
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import proc
 
@@ -45,3 +49,26 @@ def _send(pid: int, start: int, number: int) -> str:
     except PermissionError:
         return DENIED
     return SENT
+
+
+def wait_for_an_end(pids: Iterable[int], seconds: float) -> None:
+    """Return as soon as one of these living processes has ended, after `seconds` at the latest.
+
+    Only a hint when to look again: a number that belongs to another process by now does no harm. Where the kernel has no such
+    descriptors, or none is free, all the time is waited.
+    """
+    with contextlib.ExitStack() as held:
+        ends = select.poll()
+        for pid in pids if hasattr(os, "pidfd_open") else ():
+            try:
+                handle = os.pidfd_open(pid)
+            except ProcessLookupError:
+                return
+            except OSError:
+                break
+            held.callback(os.close, handle)
+            ends.register(handle, select.POLLIN)
+        else:
+            ends.poll(seconds * 1000)
+            return
+    time.sleep(seconds)
