@@ -101,6 +101,18 @@ def test_the_next_deploy_forgets_what_an_admin_has_solved(site: Site) -> None:
     assert left == ["other-one"]
 
 
+def test_a_teardown_asks_no_runtime_whether_it_works(site: Site, tmp_path: Path) -> None:
+    python = tmp_path / "runtime" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\ntouch {tmp_path}/asked\n")
+    python.chmod(0o755)
+    site.services = [{**service("well-one"), "runtime_path": str(tmp_path / "runtime")}]
+    state = start(site.home, OBEDIENT, "well-one")
+    done = site.play("teardown")
+    assert done.rc == 0, done.output[-3000:]
+    assert (alive(state["leader"]["pid"]), (tmp_path / "asked").exists()) == (False, False)
+
+
 @pytest.mark.parametrize(
     ("only", "alive_after"), [({"well-one": [1]}, [True, False]), ({"well-one": []}, [False, False]), ({}, [False, False])]
 )

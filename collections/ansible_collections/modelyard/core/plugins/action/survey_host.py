@@ -17,7 +17,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         result: dict[str, Any] = super().run(tmp, task_vars)
         variables = task_vars or {}
         intent = plain(self._task.args["intent"])
-        said, found = surveying.look(self, surveying.request(intent, self._task.args.get("services") or []), variables)
+        request = surveying.request(intent, self._task.args.get("services") or [])
+        # Whether a runtime works is a question of plans; asking it takes seconds, because it imports the engine.
+        said, found = surveying.look(self, {**request, "runtimes": [], "locks": {}}, variables)
         result.update(said)
         if found:
             return refuse.result(result, f"The survey of {variables.get('inventory_hostname', '')}", found, intent["show"])
