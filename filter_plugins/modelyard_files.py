@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ansible_collections.modelyard.core.plugins.module_utils.plan import files, tables
+from ansible_collections.modelyard.core.plugins.module_utils.plan import files, gateway_files, tables
 from ansible_collections.modelyard.core.plugins.plugin_utils import version
 from ansible_collections.modelyard.core.plugins.plugin_utils.plain import plain
 
@@ -20,12 +20,15 @@ options:
   _input: {description: The plan in plan_result., type: dict, required: true}
   intent: {description: The result of the action intent., type: dict, required: true}
   stop_margin_s: {description: Seconds that a stop waits beyond the engine's own time-out., type: float, required: true}
+  part: {description: "Whose files: C(services) or their C(gateways).", type: str, default: services}
 """
 EXAMPLES = 'files: "{{ plan_result | modelyard_files(modelyard_intent, 30) }}"'
 RETURN = "_value: {description: The files by service., type: list}"
 
 
-def modelyard_files(plan: dict[str, Any], intent: dict[str, Any], stop_margin_s: float) -> list[dict[str, Any]]:
+def modelyard_files(
+    plan: dict[str, Any], intent: dict[str, Any], stop_margin_s: float, part: str = "services"
+) -> list[dict[str, Any]]:
     """Plain data in, plain data out."""
     data, wanted = plain(plan), plain(intent)
     host = files.Host(
@@ -39,7 +42,8 @@ def modelyard_files(plan: dict[str, Any], intent: dict[str, Any], stop_margin_s:
         stop_margin_s=float(stop_margin_s),
         backends=tables.accelerators(),
     )
-    return [files.of_service(service, host) for service in data["services"] if service.get("concerned", True)]
+    of = {"services": files.of_service, "gateways": gateway_files.of_gateway}[part]
+    return [of(entry, host) for entry in data[part] if entry.get("concerned", True)]
 
 
 class FilterModule:

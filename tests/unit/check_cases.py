@@ -655,6 +655,16 @@ PROCESSES = [
         "nothing, if it is somebody else's; it may also be an earlier run by hand that holds cards or ports",
     ),
     (
+        "PF-GATEWAY",
+        lambda: found(
+            worlds.survey(programs={"nginx": ""}),
+            worlds.service(gateway={**worlds.NO_GATEWAY, "kind": "nginx", "port": 8100}),
+        ),
+        "modelyard_services[tiny-qwen3].gateway.kind",
+        "nginx is not installed on box",
+        "install the package nginx there and leave its own service switched off, or choose the kind modelyard",
+    ),
+    (
         "PF-SUPERVISOR",
         lambda: found(supervised(screen={"path": ""}), worlds.service(supervisor="screen")),
         "box:tiny-qwen3",

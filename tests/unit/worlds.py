@@ -25,6 +25,24 @@ def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
+NO_GATEWAY = {
+    "kind": "none",
+    "host": "0.0.0.0",
+    "port": 8000,
+    "admin_port": 0,
+    "timeout_s": 300,
+    "body_limit_mb": 64,
+    "per_backend_limit": 0,
+    "queue_size": 0,
+    "queue_timeout_s": 60,
+    "health_interval_s": 5.0,
+    "hung_after_s": 120,
+    "drain_s": 300,
+    "keys_file": "",
+    "log": {"limit_mb": 50, "keep": 3, "snippet": 200},
+}
+
+
 def service(**changes: Any) -> dict[str, Any]:
     """A service as an intent has it: every default filled in."""
     base = {
@@ -46,6 +64,7 @@ def service(**changes: Any) -> dict[str, Any]:
         "stop": {"drain_command": "", "drain_s": 30, "memory_s": 120},
         "ready_timeout_s": 900,
         "acceptance": {"serial_requests": 20, "top_logprobs": 5, "request_timeout_s": 120},
+        "gateway": dict(NO_GATEWAY),
         "key_hash": "",
     }
     return merged(base, changes)
@@ -65,6 +84,7 @@ def intent(*services: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "show": True,
         "run": "control 4711 1",
         "only": {},
+        "gateway_package": "0123456789abcdef",
         "services": list(services) or [service()],
     }
     return merged(base, changes)
@@ -118,6 +138,7 @@ def survey(**changes: Any) -> dict[str, Any]:
         "sessions": [],
         "units": [],
         "supervisors": {"sessions": []},
+        "programs": {},
         "listeners": [],
         "environment": {"proxies": [], "visibility": []},
         "limits": {

@@ -12,7 +12,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.modelyard.core.plugins.module_utils.plan import intent, intent_cards, meaning, only, tables
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding, refusals
-from ansible_collections.modelyard.core.plugins.plugin_utils import control, plain, refuse
+from ansible_collections.modelyard.core.plugins.plugin_utils import control, plain, program, refuse
 
 PREFIX = "modelyard_"
 SERVICES = "modelyard_services"
@@ -71,6 +71,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             show=boolean(show),
             run=control.run_id(),
             only=about,
+            gateway_package=program.gateway_digest(),
             services=[{**s, "key_hash": _hash(s["name"], keys.get(s["name"]))} for s in services],
         )
         return result

@@ -23,12 +23,14 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         variables = task_vars or {}
         seen = {name: self._templar.template(variables[name]) for name in SEEN if name in variables}
         lookup = lookup_loader.get("ansible.builtin.template", loader=self._loader, templar=self._templar)
-        files, built = [], ""
+        files: list[dict[str, Any]] = []
+        built: dict[str, str] = {}
         for wanted in plain(self._task.args["files"]):
             template, own = wanted.pop("template", ""), wanted.pop("vars", {})
-            if wanted.pop("program", False):
-                built = built or packed(program.build())
-                wanted["packed"] = built
+            made = wanted.pop("program", "")
+            if made:
+                built[made] = built.get(made) or packed(program.PROGRAMS[made]())
+                wanted["packed"] = built[made]
             if template:
                 (wanted["content"],) = lookup.run([template], variables=dict(seen), template_vars=own)
             files.append(plain(wanted))

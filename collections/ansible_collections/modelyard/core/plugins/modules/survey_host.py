@@ -23,6 +23,7 @@ options:
     type: bool
     default: false
   supervisors: {description: "Names of the sessions that are wanted, by kind of supervisor.", type: dict, default: {}}
+  programs: {description: Programs to look for in the folders of the system., type: list, elements: str, default: []}
   sysroot: {description: The kernel's files about cards are read below it. For tests., type: str, default: /}
 author: [Modelyard]
 """
@@ -63,6 +64,7 @@ def main() -> None:
             "backends": {"type": "dict", "default": {}},
             "deployed": {"type": "bool", "default": False},
             "supervisors": {"type": "dict", "default": {}},
+            "programs": {"type": "list", "elements": "str", "default": []},
             "sysroot": {"type": "str", "default": "/"},
         },
         supports_check_mode=True,
@@ -82,6 +84,7 @@ def main() -> None:
         sysroot=args["sysroot"],
         deployed=args["deployed"],
         supervisors=args["supervisors"],
+        programs=args["programs"],
     )
     # Without the arguments: the table of the backends would come back from every host.
     module.exit_json(changed=False, survey=host.look(request), invocation={})

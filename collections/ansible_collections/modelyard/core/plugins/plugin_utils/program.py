@@ -7,6 +7,7 @@ the version of zlib). Only what is imported goes in.
 from __future__ import annotations
 
 import ast
+import hashlib
 import io
 import zipfile
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 PACKAGE = "ansible_collections.modelyard.core.plugins.module_utils"
 ENTRY = f"{PACKAGE}.process.by_hand.main"
 ROOT = Path(__file__).resolve().parents[5]  # the folder that holds ansible_collections
+GATEWAY = ROOT.parent / "roles" / "gateway" / "files" / "modelyard_gateway"
 EPOCH = (1980, 1, 1, 0, 0, 0)
 HEAD = b"#!/usr/bin/env python3\n"
 OLDEST = (3, 8)
@@ -34,6 +36,32 @@ sys.exit(code)
 '''
 
 
+def gateway() -> bytes:
+    """The gateway's package as a zip archive that Python imports from: one file, which is replaced whole."""
+    return _archive({str(path.relative_to(GATEWAY.parent)): path.read_bytes() for path in _gateway_files()})
+
+
+def gateway_digest() -> str:
+    """Tells one version of the gateway from another."""
+    return hashlib.sha256(gateway()).hexdigest()
+
+
+def _gateway_files() -> list[Path]:
+    return [path for path in sorted(GATEWAY.rglob("*")) if path.is_file() and path.suffix in (".py", ".html")]
+
+
+def _archive(files: dict[str, bytes], head: bytes = b"") -> bytes:
+    raw = io.BytesIO()
+    raw.write(head)
+    with zipfile.ZipFile(raw, "a", zipfile.ZIP_STORED) as archive:
+        for place in sorted(files):
+            entry = zipfile.ZipInfo(place, EPOCH)
+            entry.external_attr = 0o644 << 16
+            entry.create_system = 3  # Unix, wherever the control node runs
+            archive.writestr(entry, files[place])
+    return raw.getvalue()
+
+
 def build() -> bytes:
     """The program. Python runs the file as it is: a line that names the interpreter, then a zip archive."""
     files = {"__main__.py": START.encode()}
@@ -42,15 +70,7 @@ def build() -> bytes:
         files[str(path.relative_to(ROOT))] = path.read_bytes()
     for folder in {folder for path in files for folder in Path(path).parents} - {Path()}:
         files.setdefault(str(folder / "__init__.py"), b"")
-    raw = io.BytesIO()
-    raw.write(HEAD)
-    with zipfile.ZipFile(raw, "a", zipfile.ZIP_STORED) as archive:
-        for place in sorted(files):
-            entry = zipfile.ZipInfo(place, EPOCH)
-            entry.external_attr = 0o644 << 16
-            entry.create_system = 3  # Unix, wherever the control node runs
-            archive.writestr(entry, files[place])
-    return raw.getvalue()
+    return _archive(files, HEAD)
 
 
 def _path(module: str) -> Path:
@@ -81,3 +101,7 @@ def _imports(module: str) -> list[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
     return [name for name in names if name.startswith(PACKAGE)]
+
+
+#: What a file of the action write_files can be made of, by its word for it.
+PROGRAMS = {"by_hand": build, "gateway": gateway}

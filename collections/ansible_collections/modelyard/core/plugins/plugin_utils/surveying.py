@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
-from ansible_collections.modelyard.core.plugins.module_utils.plan import tables
+from ansible_collections.modelyard.core.plugins.module_utils.plan import gateway, tables
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
 from ansible_collections.modelyard.core.plugins.module_utils.plan.intent import instance_ports, session
 from ansible_collections.modelyard.core.plugins.plugin_utils import control, old_python
@@ -23,6 +23,7 @@ DISCOVERED = "discovered_interpreter_python"
 def request(intent: Mapping[str, Any], more_services: Iterable[str] = ()) -> dict[str, Any]:
     """Arguments of the module: what an intent wants to know about its host. `more_services`: names besides its own."""
     services = intent["services"]
+    gateways = [gateway.name(s["name"]) for s in services if gateway.wanted(s)]
     locks = {s["runtime"] or tables.backend(s["backend"])["runtime"] for s in services if not s["runtime_path"]} - {""}
     split = {s["backend"] for s in services if s["topology"]["tensor_parallel_size"] > 1}
     backends = {name: _entry(entry, name in split, intent["tool_path"]) for name, entry in tables.accelerators().items()}
@@ -33,8 +34,9 @@ def request(intent: Mapping[str, Any], more_services: Iterable[str] = ()) -> dic
         # Only the digests go to a host, not the locks. Names that are no lock are refused by the planner.
         "locks": {name: known.digest for name in sorted(locks) if (known := tables.runtime(name))},
         "models": [s["model"]["path"] for s in services],
-        "services": [*(s["name"] for s in services), *more_services],
-        "ports": sorted({port for service in services for port in instance_ports(service)}),
+        "services": [*(s["name"] for s in services), *gateways, *more_services],
+        "ports": sorted({port for service in services for port in [*instance_ports(service), *gateway.ports(service)]}),
+        "programs": sorted({s["gateway"]["kind"] for s in services} - {gateway.NONE, gateway.OURS}),
         "python": intent["python"],
         "sysroot": intent["sysroot"],
         "supervisors": _sessions(services),
@@ -53,6 +55,7 @@ def _sessions(services: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for service in services:
         names = [session(service, index) for index, _ in enumerate(instance_ports(service))]
+        names += [gateway.session(service["name"])] if gateway.wanted(service) else []
         found.setdefault(service["supervisor"], []).extend(names)
     return found
 

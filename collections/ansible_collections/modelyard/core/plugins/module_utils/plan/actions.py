@@ -99,7 +99,12 @@ def _changed(now: Mapping[str, Any], instance: Mapping[str, Any], supervisor: st
     if before and before != supervisor:
         lines.append(f"supervisor: {before} -> {supervisor}")
     if now["digest"] != instance["digest"] and instance["argv"]:
-        after = {"argv": instance["argv"], "environment": instance["environment"], "model": fingerprint}
+        after = {
+            "argv": instance["argv"],
+            "environment": instance["environment"],
+            "model": fingerprint,
+            "settings": instance.get("settings", {}),
+        }
         shown = launch.differences(now["launch"], after)
         lines += shown or ([] if lines else ["API key or form of the plan: another one"])
     return [f"instance {instance['index']} {line}" for line in lines]

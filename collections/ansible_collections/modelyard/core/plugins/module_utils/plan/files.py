@@ -59,6 +59,7 @@ def request(service: Mapping[str, Any], instance: Mapping[str, Any]) -> Dict[str
             "argv": list(instance["argv"]),
             "environment": dict(instance["environment"]),
             "model": service["model"]["fingerprint"],
+            **({"settings": dict(instance["settings"])} if "settings" in instance else {}),
         },
     }
 
@@ -99,6 +100,8 @@ def client_env(service: Mapping[str, Any], folder: str) -> Dict[str, Any]:
     shown = "127.0.0.1" if address in ("", "0.0.0.0", "::") else address
     shown = f"[{shown}]" if ":" in shown else shown
     urls = [f"http://{shown}:{i['port']}/v1" for i in service["instances"] if i["action"] != "stop"]
+    if service.get("gateway"):
+        urls = [f"http://127.0.0.1:{service['gateway']['port']}/v1"]
     values = {"OPENAI_BASE_URL": urls[0] if urls else "", "MODELYARD_BASE_URLS": " ".join(urls)}
     values["MODELYARD_MODEL"] = service["model"]["id"]
     if service["secured"]:
@@ -182,7 +185,7 @@ def texts(made: Mapping[str, Any]) -> List[Dict[str, Any]]:
         path = f"{folder}/{script['name']}"
         found.append({"path": path, "mode": "0755", "template": "by_hand.sh.j2", "vars": values, "shell": True})
     found += [{"path": f"{folder}/{script['name']}", "state": "absent"} for script in made["scripts"]["stale"]]
-    found.append({"path": f"{folder}/modelyard.pyz", "mode": "0755", "program": True})
+    found.append({"path": f"{folder}/modelyard.pyz", "mode": "0755", "program": "by_hand"})
     if not made["secured"]:
         found.append({"path": f"{folder}/api_key", "state": "absent", "secret": True})
     return found + [text for entry in made["instances"] if entry["action"] != ROLLED for text in _of_instance(own, entry)]

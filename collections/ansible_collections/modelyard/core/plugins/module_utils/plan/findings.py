@@ -83,6 +83,7 @@ CATALOGUE: Dict[str, str] = {
     "PF-NAME-USED": REFUSE,
     "PF-NAME-SIMILAR": NOTE,
     "PF-PORT-BUSY": REFUSE,
+    "PF-GATEWAY": REFUSE,
     "PF-SUPERVISOR": REFUSE,
     "PF-LINGER": REFUSE,
     # the host

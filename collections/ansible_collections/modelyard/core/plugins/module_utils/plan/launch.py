@@ -197,12 +197,16 @@ def digest(words: List[str], environment: Mapping[str, str], model: str, key_has
 
 
 def differences(now: Mapping[str, Any], wanted: Mapping[str, Any]) -> List[str]:
-    """What differs between two launches ({argv, environment, model}), one line each: `--max-model-len: 4096 -> 2048`."""
+    """What differs between two launches ({argv, environment, model}), a line each: `--max-model-len: 4096 -> 2048`.
+
+    The launch of a gateway has its settings as well.
+    """
     lines = []
     for label, before, after in (
         ("", _options(now["argv"]), _options(wanted["argv"])),
         ("environment ", now["environment"], wanted["environment"]),
         ("", {"model files": now["model"]}, {"model files": wanted["model"]}),
+        ("", now.get("settings", {}), wanted.get("settings", {})),
     ):
         for key in sorted({*before, *after}):
             if before.get(key) != after.get(key):

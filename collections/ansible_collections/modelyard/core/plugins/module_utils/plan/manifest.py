@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Mapping, Tuple
 SCHEMA = 2
 #: What is written down of a planned service, as it is.
 PARAMETERS = (
-    *("name", "backend", "supervisor", "session", "topology", "listen", "model", "engine", "start", "logs", "stop"),
+    *("name", "backend", "supervisor", "session", "topology", "listen", "gateway", "model", "engine", "start", "logs", "stop"),
     *("ready_timeout_s", "shutdown_timeout_s", "acceptance", "secured", "visibility"),
 )
 #: What a plan says about this one run, the estimate or the wish behind it, and not about what is deployed.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Dict, List, Mapping, Tuple
 
+from ansible_collections.modelyard.core.plugins.module_utils.plan import gateway
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
 from ansible_collections.modelyard.core.plugins.module_utils.plan.intent import instance_ports, session, unusable_paths
 from ansible_collections.modelyard.core.plugins.module_utils.process.identity import INSTANCE_MARKER, MARKER
@@ -37,6 +38,14 @@ BOUNDS: Dict[Tuple[str, str], Tuple[float, float]] = {
     ("logs", "keep"): (2, 10000),
     ("stop", "drain_s"): (0, 86400),
     ("stop", "memory_s"): (0, 86400),
+    ("gateway", "timeout_s"): (1, 86400),
+    ("gateway", "body_limit_mb"): (1, 100000),
+    ("gateway", "per_backend_limit"): (0, 10**6),
+    ("gateway", "queue_size"): (0, 10**6),
+    ("gateway", "queue_timeout_s"): (1, 86400),
+    ("gateway", "health_interval_s"): (0.1, 3600),
+    ("gateway", "hung_after_s"): (0, 86400),
+    ("gateway", "drain_s"): (0, 86400),
 }
 
 
@@ -50,11 +59,15 @@ def findings(services: List[Dict[str, Any]]) -> List[Dict[str, str]]:
         found += unusable_paths(paths, f"{where}.")
         found += _environment(service["environment"], where)
         found += _numbers(service, where)
+        found += _gateway(service["gateway"], where)
     countable = [s for s in services if s["topology"]["replicas"] <= BOUNDS["topology", "replicas"][1]]
     return [*found, *_ports(countable), *_twice(services, countable)]
 
 
 def _name(name: str, where: str) -> List[Dict[str, str]]:
+    if name.endswith(gateway.SUFFIX):
+        what = f"{name!r} would be taken for the gateway of {name[: -len(gateway.SUFFIX)]}"
+        return [finding("IN-NAME", f"{where}.name", what, "choose another ending")]
     if NAME.fullmatch(name) and name not in TOO_GENERAL:
         return []
     what = f"{name!r} is no name for a service: it names folders and sessions and should say what runs"
@@ -79,6 +92,17 @@ def _numbers(service: Mapping[str, Any], where: str) -> List[Dict[str, str]]:
     return found
 
 
+def _gateway(wanted: Mapping[str, Any], where: str) -> List[Dict[str, str]]:
+    found = unusable_paths({"keys_file": wanted["keys_file"]}, f"{where}.gateway.")
+    if wanted["keys_file"] and wanted["kind"] not in (gateway.NONE, gateway.OURS):
+        what = f"{wanted['kind']} does not check API keys; it passes them through to the engines"
+        found.append(finding("IN-VALUE", f"{where}.gateway.keys_file", what, f"leave it out, or choose the kind {gateway.OURS}"))
+    if wanted["queue_size"] and not wanted["per_backend_limit"]:
+        what = "nothing would ever wait, because per_backend_limit is 0 (no limit)"
+        found.append(finding("IN-VALUE", f"{where}.gateway.queue_size", what, "set per_backend_limit, or leave queue_size out"))
+    return found
+
+
 def _ports(services: List[Dict[str, Any]]) -> List[Dict[str, str]]:
     found: List[Dict[str, str]] = []
     owners: Dict[int, str] = {}
@@ -92,6 +116,16 @@ def _ports(services: List[Dict[str, Any]]) -> List[Dict[str, str]]:
                 do = "give each service a base_port of its own, with one port per replica after it"
                 found.append(finding("IN-PORT-TWICE", place, what, do))
             owners.setdefault(port, service["name"])
+    for service in services:
+        for port, key in zip(gateway.ports(service), ("port", "admin_port")):
+            place = f"modelyard_services[{service['name']}].gateway.{key}"
+            if not 1 <= port <= 65535:
+                found.append(finding("IN-VALUE", place, f"there is no port {port}", "choose ports from 1 to 65535"))
+            elif port in owners:
+                what = f"port {port} is wanted by {owners[port]} and by the gateway of {service['name']}"
+                do = "give the instances other ports, for example listen.base_port 8002 behind a gateway on 8000"
+                found.append(finding("IN-PORT-TWICE", place, what, do))
+            owners.setdefault(port, f"the gateway of {service['name']}")
     return found
 
 
@@ -110,8 +144,8 @@ def _twice(services: List[Dict[str, Any]], countable: List[Dict[str, Any]]) -> L
     ]
     owners: Dict[str, str] = {}
     for service in countable:
-        for index in range(int(service["topology"]["replicas"])):
-            title = session(service, index)
+        titles = [session(service, index) for index in range(int(service["topology"]["replicas"]))]
+        for title in [*titles, *([gateway.session(service["name"])] if gateway.wanted(service) else [])]:
             other = owners.setdefault(title, service["name"])
             if other != service["name"]:
                 what = f"the session {title} is wanted by {other} and by {service['name']}"

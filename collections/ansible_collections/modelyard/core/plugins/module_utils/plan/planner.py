@@ -4,6 +4,8 @@
 
     {services: [{name, action, runtime, model, instances, differences, advice, memory_mib, ...}], findings, runtimes, ...}
 
+and under `gateways` those of the services, in the same form.
+
 Which cards an instance gets is decided in choose_cards.py, what is done with it in actions.py, what the topology is worth in
 advice.py.
 """
@@ -18,6 +20,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan import (
     baseline,
     checks,
     choose_cards,
+    gateway,
     launch,
     model,
     only,
@@ -39,23 +42,29 @@ def plan(intent: Mapping[str, Any], survey: Mapping[str, Any]) -> Dict[str, Any]
     found: Findings = []
     beside: Findings = []  # about services that this run leaves alone
     services = []
+    gateways = []
     for wanted, choice in zip(intent["services"], choose_cards.choose(intent["services"], survey)):
         service, own = _service(wanted, choice, intent, survey)
         services.append(service)
+        if gateway.wanted(wanted):
+            entry, more = gateway.plan(wanted, service, intent, survey)
+            gateways.append(entry)
+            own += more
         if service["concerned"]:
             found += own
         else:
             beside += own
     found += _shared_cards(services)
-    found += checks.findings(intent, survey, services)
+    found += checks.findings(intent, survey, services, gateways)
     switched_off = sorted({f["id"] for f in [*found, *beside] if intent["checks"].get(f["id"]) == OFF})
     found = switched(found, intent["checks"]) + noted(switched(beside, intent["checks"]))
     if refusals(found):
-        for service in services:
+        for service in [*services, *gateways]:
             actions.refuse(service)
     return {
         "host": survey["host"]["name"],
         "services": services,
+        "gateways": gateways,
         "runtimes": _unique([s["runtime"] for s in services if s["runtime"]["path"] and s["concerned"]], "path"),
         "findings": ordered(found),
         "switched_off": switched_off,
@@ -63,7 +72,7 @@ def plan(intent: Mapping[str, Any], survey: Mapping[str, Any]) -> Dict[str, Any]
         "cards": _card_rows(survey),
         "python": survey["python"]["path"],
         "digest": survey["digest"],
-        "changes": [s["name"] for s in services if s["action"] in (actions.START, actions.RESTART)],
+        "changes": [s["name"] for s in [*services, *gateways] if s["action"] in (actions.START, actions.RESTART)],
     }
 
 
@@ -136,6 +145,7 @@ def _service(
         "session": wanted["name"],
         "topology": dict(wanted["topology"]),
         "listen": dict(wanted["listen"]),
+        "gateway": gateway.settings(wanted),
         "model": {**wanted["model"], "fingerprint": fingerprint},
         "engine": dict(wanted["engine"]),
         "start": dict(wanted["start"]),

@@ -48,12 +48,16 @@ def plan(plan: Mapping[str, Any]) -> str:
     rows: List[Sequence[Any]] = [("service", "action", "instance", "cards", "port", "engine", "memory")]
     for service in plan["services"]:
         rows += _instances(service)
+    for entry in plan["gateways"]:
+        engine, instance = f"gateway {entry['kind']}", entry["instances"][0]
+        rows.append((entry["of"], instance["action"], "entry", "-", instance["port"], engine, f"~{entry['memory_mib']} MiB"))
     lines += table(rows) if len(rows) > 1 else ["  no services: modelyard_services is empty for this host"]
     for runtime in plan["runtimes"]:
         lines.append(f"  runtime {runtime['path']} ({'there' if runtime['present'] else 'to be made'})")
     lines += cards(plan["cards"])
     for service in plan["services"]:
         lines.append(f"  model   {service['model']['path']} ({_presence(service['model'])})")
+    for service in [*plan["services"], *plan["gateways"]]:
         lines += [f"  change  {service['name']}: {line}" for line in service["differences"]]
     for service in plan["services"]:
         for line in service["advice"]:
@@ -196,6 +200,10 @@ def summary(plan: Mapping[str, Any], results: Sequence[Mapping[str, Any]], home:
         lines += _not_walked(served, {step["instance"] for step in steps})
         # Double quotes around the key's file: the shell reads it; everything else is taken as it stands.
         key = f' -H "Authorization: Bearer $(cat {shlex.quote(base + "/api_key")})"' if service["secured"] else ""
+        entry = service.get("gateway") or {}
+        if entry:
+            lines += _entry(entry)
+            urls = [_url(entry["host"], entry["port"])]
         hello = {"model": service["model"]["id"], "max_tokens": 16, "messages": [{"role": "user", "content": "hello"}]}
         body = shlex.quote(json.dumps(hello))
         lines += [
@@ -207,6 +215,14 @@ def summary(plan: Mapping[str, Any], results: Sequence[Mapping[str, Any]], home:
             f"  {command} playbooks/teardown.yml -e teardown_service={service['name']}",
         ]
     return "\n".join(lines)
+
+
+def _entry(gateway: Mapping[str, Any]) -> List[str]:
+    """Where the gateway of a service is, and where it can be looked at."""
+    lines = [f"  through the gateway ({gateway['kind']}): {_url(gateway['host'], gateway['port'])}"]
+    if gateway["kind"] == "modelyard":
+        lines.append(f"  its status, on the host itself: http://127.0.0.1:{gateway['admin_port']}/gateway/status")
+    return lines
 
 
 def _not_walked(served: Sequence[Mapping[str, Any]], walked: Collection[int]) -> List[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import socket
 import time
 from pathlib import Path
@@ -39,6 +40,8 @@ PROXY_LIMIT_S = 1.0
 ENDED_S = 0.3
 #: Seconds between the two looks that call a process stuck.
 STUCK_S = 1.0
+#: Where programs of the system lie; a login without root often lacks the folders for its servers.
+PROGRAM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class Request(NamedTuple):
@@ -55,6 +58,7 @@ class Request(NamedTuple):
     sysroot: str = "/"
     deployed: bool = False  # also what deploys have left in the home: hashes of files, versions of what is installed
     supervisors: Mapping[str, Sequence[str]] = {}
+    programs: Sequence[str] = ()
 
 
 def about(shm: Mapping[str, Any]) -> Dict[str, Any]:
@@ -150,6 +154,7 @@ def look(request: Request) -> Dict[str, Any]:
         "sessions": seats,
         "units": _units(names if request.deployed else request.services),
         "supervisors": supervisors.look(request.home, request.supervisors),
+        "programs": {name: shutil.which(name, path=PROGRAM_PATH) or "" for name in request.programs},
         "listeners": listening,
         "environment": {key: shell[key] for key in ("proxies", "visibility")},
         "limits": limits.look(),

@@ -17,20 +17,26 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan.checks import 
 )
 
 
-def findings(intent: Mapping[str, Any], survey: Mapping[str, Any], services: Sequence[Mapping[str, Any]]) -> List[Dict[str, str]]:
-    """Every finding about the host. `services`: as planned, with their cards and actions.
+def findings(
+    intent: Mapping[str, Any],
+    survey: Mapping[str, Any],
+    services: Sequence[Mapping[str, Any]],
+    gateways: Sequence[Mapping[str, Any]] = (),
+) -> List[Dict[str, str]]:
+    """Every finding about the host. `services`: as planned, with their cards and actions; `gateways` use no card.
 
     What this run is not about (`concerned`) only counts where somebody else's things must be told from ours.
     """
     concerned = [service for service in services if service["concerned"]]
+    kept = [*concerned, *(gateway for gateway in gateways if gateway["concerned"])]
     return [
         *host.findings(intent, survey),
         *drivers.findings(survey, concerned),
         *cards.findings(intent, survey, concerned),
         *users.findings(survey, services),
-        *processes.findings(survey, concerned),
-        *admin.findings(survey, concerned),
-        *taken.findings(intent, survey, services),
-        *supervisors.findings(intent, survey, concerned),
+        *processes.findings(survey, kept),
+        *admin.findings(survey, kept),
+        *taken.findings(intent, survey, [*services, *gateways]),
+        *supervisors.findings(intent, survey, kept),
         *capacity.findings(survey, concerned),
     ]

@@ -40,7 +40,8 @@ def _ports(service: Mapping[str, Any], survey: Mapping[str, Any]) -> List[Dict[s
     found = []
     for instance in lookup.starting(service, survey):
         busy = survey["ports"].get(str(instance["port"]))
-        if not busy or busy["service"] == service["name"]:
+        # A gateway may take over a port of its own service's instances: they are stopped before it is started.
+        if not busy or busy["service"] in (service["name"], service.get("of")):
             continue
         owner = (
             f"the service {busy['service']} of this project (pid {busy['pid']})"
