@@ -71,7 +71,7 @@ def test_more_instances_need_no_restart_of_the_gateway():
 def test_another_setting_is_a_restart_that_needs_permission(allowed, action):
     plan = planned(behind(timeout_s=60), running(behind()), restart=allowed)
     assert plan["gateways"][0]["action"] == action
-    assert "instance 0 timeout_s: 300 -> 60" in plan["gateways"][0]["differences"]
+    assert plan["gateways"][0]["differences"] == ["instance 0 timeout_s: 300 -> 60"]
     assert ("PF-RESTART-NEEDED" in ids(plan)) is not allowed
     assert [i["action"] for i in plan["services"][0]["instances"]] == ["keep", "keep"]
 
