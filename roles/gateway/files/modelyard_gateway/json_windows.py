@@ -14,7 +14,7 @@ from typing import Any, Deque, Dict, Iterator, List, NamedTuple, Pattern, Tuple
 HEAD = 64 * 1024
 TAIL = 16 * 1024
 #: So many pieces of JSON are looked at from each end, some milliseconds. Few documents have more in their ends.
-PIECES = 8000
+PIECES = 5000
 
 
 class Ends:
@@ -67,11 +67,14 @@ class Direction(NamedTuple):
     step: int
 
 
-# A string that is not closed any more is no piece; nothing after it is read.
-FORWARD = Direction(re.compile(rb'\s*(?:("[^"\\]*(?:\\.[^"\\]*)*")|([{}\[\]:,])|([-+.\w]+))', re.DOTALL), b"{[", b"}]", 1)
+# The closing quote is optional: a match that fails at the end of a long text costs much. Nothing is read behind an open string.
+FORWARD = Direction(re.compile(rb'\s*(?:("[^"\\]*(?:\\.[^"\\]*)*("?))|([{}\[\]:,])|([-+.\w]+))', re.DOTALL), b"{[", b"}]", 1)
 # Backward a quote belongs to a text when an odd number of backslashes follows. Where the bytes end that is not known.
 BACKWARD = Direction(
-    re.compile(rb'\s*(?:("[^"]*(?:"\\(?:\\\\)*(?=[^\\])[^"]*)*"(?=[^\\]))|([{}\[\]:,])|([-+.\w]+))', re.DOTALL), b"}]", b"{[", -1
+    re.compile(rb'\s*(?:("[^"]*(?:"\\(?:\\\\)*(?=[^\\])[^"]*)*((?:"(?=[^\\]))?))|([{}\[\]:,])|([-+.\w]+))', re.DOTALL),
+    b"}]",
+    b"{[",
+    -1,
 )
 
 
@@ -98,18 +101,19 @@ def _entries(data: bytes, way: Direction) -> Iterator[Tuple[bytes, bytes]]:
     parts: List[bytes] = []
     for _ in range(PIECES):
         piece = way.piece.match(data, place)
-        if piece is None or (depth == 0 and piece.group(2) not in (b"{", b"}")):
+        if piece is None:
             return
+        string, closed, mark, bare = piece.groups()
         place = piece.end()
-        mark = piece.group(2)
+        # A number may go on behind the end of the window.
+        if (depth == 0 and mark not in (b"{", b"}")) or (string and not closed) or (bare and place == len(data)):
+            return
         if mark is None:
-            if place == len(data) and piece.group(3):
-                return  # a number may go on behind the end of the window
             if depth == 1:
-                parts.append(piece.group(1) or piece.group(3))
+                parts.append(string or bare)
         elif mark in way.opening:
             if depth == 1:
-                begin = piece.start(2)
+                begin = piece.start(3)
             depth += 1
         elif mark in way.closing:
             depth -= 1

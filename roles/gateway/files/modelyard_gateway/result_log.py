@@ -57,7 +57,8 @@ def _safe(key: str, value: Any) -> Any:
         return round(value, 4)
     if not isinstance(value, str) or key == "error":
         return value
-    return "".join(c if c.isprintable() else " " for c in value[:TEXT])
+    value = value[:TEXT]
+    return value if value.isprintable() else "".join(c if c.isprintable() else " " for c in value)
 
 
 class ResultLog:
