@@ -1,4 +1,4 @@
-"""The result log on good and on bad disks: it never blocks, never raises, loses nothing silently, and stays whole lines of JSON."""
+"""The result log on good and on bad disks: it never blocks, never raises, loses nothing silently, and stays lines of JSON."""
 
 from __future__ import annotations
 

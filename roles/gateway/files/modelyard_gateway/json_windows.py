@@ -13,8 +13,8 @@ from typing import Any, Deque, Dict, Iterator, List, NamedTuple, Pattern, Tuple
 
 HEAD = 64 * 1024
 TAIL = 16 * 1024
-#: So many pieces of JSON are looked at from each end, some milliseconds. Few documents have more in their ends.
-PIECES = 5000
+#: So many pieces of JSON are looked at from each end, a few milliseconds. Few documents have more in their ends.
+PIECES = 2000
 
 
 class Ends:
