@@ -41,7 +41,8 @@ RULES: Tuple[Rule, ...] = (
     _rule(
         "context",
         (400,),
-        r"maximum context length is (?P<limit>\d+) tokens\D+?(?:contains |has |requested )(?:at least )?(?P<asked>\d+)(?! characters)",
+        r"maximum context length is (?P<limit>\d+) tokens\D+?(?:contains |has |requested )(?:at least )?(?P<asked>\d+)\b"
+        r"(?! characters)",
         "the prompt is too long: {asked} tokens, max_model_len {limit}",
         _CONTEXT,
     ),
