@@ -32,7 +32,7 @@ def files(home: str, service: str) -> List[Path]:
 
 
 def read(home: str, service: str, user: str = "", request: str = "", since: str = "") -> Dict[str, Any]:
-    """What the log of a service says of the lines that were asked for; see Tally.result, with `damaged`, `problems` and `found`."""
+    """What the log of a service says of the lines asked for: Tally.result with `damaged`, `problems` and `found`."""
     tally, damaged, problems = Tally(), 0, []
     newest: Deque[Dict[str, Any]] = collections.deque(maxlen=FOUND)
     for path in files(home, service):
