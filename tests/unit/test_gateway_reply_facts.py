@@ -87,6 +87,18 @@ def test_a_huge_reply_is_read_at_its_ends_and_not_deceived_by_its_text(place):
     assert read(raw[: len(raw) // 2])["done"] is False
 
 
+def test_a_finish_reason_is_found_wherever_a_huge_reply_is_cut_and_is_no_other_key_that_ends_so():
+    other = {'\\"finish_reason': "wrong", 'x"finish_reason': "wrong"}
+    raw = document(choice("x" * HEAD * 2, finish="tool_calls"), choice(index=1, finish=None), kv_transfer_params=other)
+    at = raw.index(b'"finish_reason":"tool')
+    for cut in range(at - 2, at + 40):
+        assert read(raw, cuts=[cut])["finish_reason"] == "tool_calls"
+    assert read(raw, cuts=range(at - 2, at + 40))["finish_reason"] == "tool_calls"
+    end = raw.index(b'finish_reason":"wrong')
+    for cut in range(end - 3, end + 3):
+        assert read(raw, cuts=[cut])["finish_reason"] == "tool_calls"
+
+
 def test_usage_that_is_hidden_between_two_large_parts_is_not_known():
     found = read(document(choice("x" * HEAD * 2), prompt_logprobs=[1] * TAIL))
     assert (found["prompt_tokens"], found["finish_reason"]) == (None, "stop")

@@ -96,7 +96,7 @@ def entries(head: bytes, tail: bytes, wanted: Dict[str, int]) -> Tuple[Dict[str,
 
 
 def _entries(data: bytes, way: Direction) -> Iterator[Tuple[bytes, bytes]]:
-    """(key, value) of the outermost object as raw bytes, as long as they are whole in `data`."""
+    """(key, value) of the outermost object as raw bytes, as long as they are whole in `data`: the comma behind them is there."""
     depth, begin, place = 0, 0, 0
     parts: List[bytes] = []
     for _ in range(PIECES):
@@ -105,8 +105,7 @@ def _entries(data: bytes, way: Direction) -> Iterator[Tuple[bytes, bytes]]:
             return
         string, closed, mark, bare = piece.groups()
         place = piece.end()
-        # A number may go on behind the end of the window.
-        if (depth == 0 and mark not in (b"{", b"}")) or (string and not closed) or (bare and place == len(data)):
+        if (depth == 0 and mark not in (b"{", b"}")) or (string and not closed):
             return
         if mark is None:
             if depth == 1:
