@@ -61,7 +61,7 @@ lint() {
   PATH="$PWD/$VENV/bin:$PATH" $VENV/bin/ansible-lint --offline --strict --profile production -q
   $VENV/bin/mypy collections/ansible_collections/modelyard/core/plugins/module_utils \
     collections/ansible_collections/modelyard/core/plugins/plugin_utils \
-    collections/ansible_collections/modelyard/core/plugins/action filter_plugins
+    collections/ansible_collections/modelyard/core/plugins/action filter_plugins roles/gateway/files/modelyard_gateway
   for playbook in playbooks/*.yml; do
     $VENV/bin/ansible-playbook -i inventory/demo --syntax-check "$playbook" >/dev/null
   done
