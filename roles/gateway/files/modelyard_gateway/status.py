@@ -10,8 +10,8 @@ Pure: clock and figures of the process are handed in. Times that end in `_s` are
                     open_files, open_files_limit, totals {kind: count}
     log             {path, written, dropped, problem}, or null when there is no result log
     recent_s        how long the time is that `recent` speaks of
-    backends        [{name, address, level, word, state, why, since_at, since_s, able (gets requests), draining, gone, hung, in_flight,
-                    limit (0: none), peak, last_token_s (ago, or null), recent, and, since the start: picked, served,
+    backends        [{name, address, level, word, state, why, since_at, since_s, able (gets requests), draining, gone, hung,
+                    in_flight, limit (0: none), peak, last_token_s (ago, or null), recent, and, since the start: picked, served,
                     errors {kind: count}, statuses {code: count}, ttft_s and duration_s ({p50, p95} or null)}];
                     `recent` has the same six of the last minutes
 """
