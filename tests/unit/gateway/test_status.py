@@ -29,7 +29,7 @@ def test_a_refused_connection_is_named_with_since_and_why():
     gateway.backends.failed(gateway.backends.all[3], "refused", "connection refused", gateway.now, gateway.unix)
     state = gateway.later(240).status()
     assert (state["level"], state["summary"]) == ("out", "7 of 8 backends take requests")
-    assert texts(state) == ["out: qwen/3 is out for now for 4 min: connection refused"]
+    assert texts(state) == ["out: qwen/3 is out for 4 min: connection refused"]
     assert state["backends"][3]["since_s"] == 240.0
 
 
@@ -65,7 +65,7 @@ def test_a_drain_is_a_note_and_says_what_still_runs():
     gateway.backends.drain(gateway.backends.all[1])
     assert texts(gateway.status()) == ["note: qwen/1 is draining: 3 requests in flight, no new ones"]
     gateway.backends.failed(gateway.backends.all[1], "refused", "connection refused", 0.0, gateway.unix)
-    assert gateway.status()["backends"][1]["word"] == "draining, out for now"
+    assert gateway.status()["backends"][1]["word"] == "draining, out"
     assert gateway.status()["level"] == "note"
 
 
@@ -102,10 +102,12 @@ def test_failures_of_the_last_minutes_are_said_and_fade():
     state = gateway.later(20).status()
     assert texts(state) == ["warn: qwen/1: 6 of 42 requests failed in the last 20 s (broken 4, server error 2)"]
     assert [row.failed for row in rows(state)] == ["0", "6 of 42 (broken 4, server error 2)"]
+    assert (state["backends"][1]["level"], state["backends"][1]["word"]) == ("warn", "up, failing")
     for _ in range(30):
         gateway.later(15)
     state = gateway.status()
     assert state["problems"] == []
+    assert state["backends"][1]["word"] == "up"
     assert state["backends"][1]["errors"] == {"server_error": 2, "broken": 4, "client_gone": 6}
     assert state["backends"][1]["recent"]["errors"] == {}
 
@@ -193,7 +195,7 @@ class Seen(HTMLParser):
 
     @property
     def text(self):
-        return "".join(self.texts)
+        return "".join(self.texts).replace("\u00a0", " ")
 
 
 def test_the_page_tells_all_without_its_script():
@@ -205,12 +207,14 @@ def test_the_page_tells_all_without_its_script():
     seen = Seen(page.render(gateway.later(240).status()))
     for text in (
         "1 of 3 backends takes requests",
-        "qwen/2 is out for now for 4 min: connection refused",
+        "qwen/2 is out for 4 min: connection refused",
         "2 of 4",
         "drained",
         "undrain",
     ):
         assert text in seen.text
+    assert seen.text.count("0 in all") == 5  # answers of all three, failures of two
+    assert seen.text.count("1 in all") == 1
     assert seen.tags.count("tr") == 4
     actions = [value for name, value in seen.attributes if name == "action"]
     assert actions == ["drain?backend=qwen%2F0", "undrain?backend=qwen%2F1", "drain?backend=qwen%2F2"]
@@ -240,8 +244,8 @@ def test_the_command_shows_the_same_in_colour_only_on_a_terminal():
     gateway.backends.failed(gateway.backends.all[1], "refused", "connection refused", 0.0, gateway.unix)
     state = gateway.later(30).status()
     plain = status_command.lines(state, colour=False)
-    assert plain[:2] == ["1 of 2 backends takes requests", "  out   qwen/1 is out for now for 30 s: connection refused"]
-    assert [line.split()[:3] for line in plain[3:5]] == [["qwen/0", "up", "0"], ["qwen/1", "out", "for"]]
+    assert plain[:2] == ["1 of 2 backends takes requests", "  out   qwen/1 is out for 30 s: connection refused"]
+    assert [line.split()[:3] for line in plain[3:5]] == [["qwen/0", "up", "0"], ["qwen/1", "out", "0"]]
     coloured = status_command.lines(state, colour=True)
     assert [re.sub(r"\x1b\[\d+m", "", line) for line in coloured] == plain
     assert coloured != plain

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, List, Mapping, Tuple
 from urllib.parse import quote
 
-from modelyard_gateway.table import Row, headings, rows
+from modelyard_gateway.table import HEADINGS, Row, caption, rows
 from modelyard_gateway.words import count, span
 
 _TEMPLATE = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
@@ -48,7 +48,7 @@ def render(state: Mapping[str, Any]) -> str:
 
 def _summary(state: Mapping[str, Any]) -> str:
     items = [
-        f'<li class="{problem["level"]}"><b>{_LEVELS[problem["level"]]}</b> {escape(problem["text"])}</li>'
+        f'<li class="{problem["level"]}"><b>{_LEVELS[problem["level"]]}</b> <span>{_text(problem["text"])}</span></li>'
         for problem in state["problems"]
     ]
     listed = f"<ul>{''.join(items)}</ul>" if items else ""
@@ -59,27 +59,42 @@ def _summary(state: Mapping[str, Any]) -> str:
 
 
 def _table(state: Mapping[str, Any]) -> str:
-    names = headings(state)
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in ["backend", *names, ""])
-    body = "".join(_row(row, names) for row in rows(state))
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in ["backend", *HEADINGS, ""])
+    body = "".join(_row(row) for row in rows(state))
+    below = f"<caption>{_text(caption(state))}; in all: since the start</caption>"
+    return f"<table>{below}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _row(row: Row, names: List[str]) -> str:
+def _row(row: Row) -> str:
     action = "undrain" if row.draining else "drain"
-    cells = zip(names, (row.now, row.last_token, row.ttft, row.duration, row.answers, row.failed))
+    title = escape(f"{action} {row.name}")
+    small = f"<small>{_breakable(row.address)}</small>" if row.address != row.name else ""
+    answers, failed = (f"<small>{number} in all</small>" for number in (row.answers_all, row.failed_all))
+    cells = zip(
+        HEADINGS,
+        (
+            f"<b>{escape(row.state)}</b><small>{_text(row.more)}</small>",
+            *map(_text, (row.now, row.last_token, row.ttft, row.duration)),
+            _text(row.answers) + answers,
+            _text(row.failed) + failed,
+        ),
+    )
     return (
-        f'<tr class="{row.level}"><th scope="row">{_breakable(row.name)}<small>{_breakable(row.address)}</small></th>'
-        + f'<td class="state" data-name="{escape(names[0])}"><b>{escape(row.state)}</b><small>{escape(row.more)}</small></td>'
-        + "".join(f'<td data-name="{escape(name)}">{escape(value)}</td>' for name, value in cells)
+        f'<tr class="{row.level}"><th scope="row">{_breakable(row.name)}{small}</th>'
+        + "".join(f'<td data-name="{name}">{content}</td>' for name, content in cells)
         + f'<td><form method="post" action="{action}?backend={quote(row.name, safe="")}">'
-        + f'<button id="{action} {escape(row.name)}" title="{action} {escape(row.name)}">{action}</button></form></td></tr>'
+        + f'<button id="{title}" title="{title}">{action}</button></form></td></tr>'
     )
 
 
+def _text(words: str) -> str:
+    """Keep numbers and their units on one line."""
+    return re.sub(r"(\d) (ms|s|min|h|d|of)\b", "\\1\u00a0\\2", escape(words))
+
+
 def _breakable(name: str) -> str:
-    """Let long names break behind their separators."""
-    return re.sub(r"([/:._-])", r"\1<wbr>", escape(name))
+    """Let long names break behind their separators, but not before the number that tells them apart."""
+    return re.sub(r"([/:._-])(?!\d+$)", r"\1<wbr>", escape(name))
 
 
 def _totals(state: Mapping[str, Any]) -> str:

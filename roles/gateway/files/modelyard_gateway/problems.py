@@ -45,6 +45,12 @@ def ended(counts: Mapping[str, Any]) -> int:
     return int(counts["served"]) + sum(errors.values()) - errors.get("server_error", 0)
 
 
+def failing(counts: Mapping[str, Any]) -> bool:
+    """Say whether so many requests failed that somebody should know, although the backend takes requests."""
+    number = sum(failures(counts).values())
+    return number >= FAILED_MIN and number >= FAILED_SHARE * ended(counts)
+
+
 def _problem(level: str, text: str, backend: Optional[str] = None) -> Dict[str, Any]:
     return {"level": level, "backend": backend, "text": text}
 
@@ -90,8 +96,7 @@ def _of_backend(backend: Mapping[str, Any], recent_s: float) -> Iterator[Dict[st
         since = "yet" if silent is None else f"for {span(silent)}"
         yield _problem(level, f"{name} seems to hang: {running}, no token {since}, though /health is well", name)
     lately = backend["recent"]
-    failed = failures(lately)
-    number, of = sum(failed.values()), ended(lately)
-    if number >= FAILED_MIN and number >= FAILED_SHARE * of:
-        text = f"{name}: {number} of {count(of, 'request')} failed in the last {span(recent_s)} ({tally(failed)})"
-        yield _problem("warn", text, name)
+    if failing(lately):
+        failed = failures(lately)
+        share = f"{sum(failed.values())} of {count(ended(lately), 'request')}"
+        yield _problem("warn", f"{name}: {share} failed in the last {span(recent_s)} ({tally(failed)})", name)

@@ -129,12 +129,15 @@ def condition(state: str, draining: bool, gone: bool, hung: bool, in_flight: int
     return ("out" if state in (DOWN, EJECTED) else "warn"), _WORDS[state]
 
 
-_WORDS = {UNKNOWN: "not looked at yet", DOWN: "out", EJECTED: "out for now", HALF_OPEN: "on trial"}
+_WORDS = {UNKNOWN: "not looked at yet", DOWN: "out", EJECTED: "out", HALF_OPEN: "on trial"}
 
 
 def _backend(backend: Backend, recent: Recent, unix: float) -> Dict[str, Any]:
     level, word = condition(backend.state, backend.draining, backend.gone, backend.hung, backend.in_flight)
     lately = recent.of(backend)
+    counts = _counts(lately.picked, lately.served, lately.errors, lately.statuses, lately.ttft, lately.duration)
+    if level == "ok" and problems.failing(counts):
+        level, word = "warn", "up, failing"
     return {
         "name": backend.name,
         "address": backend.address,
@@ -153,7 +156,7 @@ def _backend(backend: Backend, recent: Recent, unix: float) -> Dict[str, Any]:
         "peak": backend.peak,
         "last_token_s": None if backend.last_token_at is None else _seconds(unix - backend.last_token_at),
         **_counts(backend.picked, backend.served, backend.errors, backend.statuses, backend.ttft, backend.duration),
-        "recent": _counts(lately.picked, lately.served, lately.errors, lately.statuses, lately.ttft, lately.duration),
+        "recent": counts,
     }
 
 

@@ -14,7 +14,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, Request, build_opener
 
-from modelyard_gateway.table import headings, rows
+from modelyard_gateway.table import HEADINGS, caption, rows
 from modelyard_gateway.token_file import TokenProblem, read_token
 from modelyard_gateway.words import span
 
@@ -76,7 +76,7 @@ def lines(state: Mapping[str, Any], colour: bool) -> List[str]:
 
     written = [paint(state["summary"], state["level"])]
     written += [f"  {paint(problem['level'].ljust(4), problem['level'])}  {problem['text']}" for problem in state["problems"]]
-    table = [["backend", *headings(state)]]
+    table = [["backend", *HEADINGS]]
     table += [
         [row.name, row.state, row.now, row.last_token, row.ttft, row.duration, row.answers, row.failed] for row in rows(state)
     ]
@@ -87,6 +87,7 @@ def lines(state: Mapping[str, Any], colour: bool) -> List[str]:
         if level:
             cells[1] = paint(cells[1], level)
         written.append("  ".join(cells).rstrip())
+    written.append(caption(state))
     waiting = f", {gateway['waiting']} waiting" if gateway["queue_size"] else ""
     written.append(
         f"gateway {gateway['host']}:{gateway['port']}, pid {gateway['pid']}, running for {span(gateway['uptime_s'])}: "

@@ -8,10 +8,12 @@ from typing import Any, List, Mapping, Optional
 from modelyard_gateway.problems import ended, failures
 from modelyard_gateway.words import latency, span, tally
 
+HEADINGS = ("state", "in flight", "last token", "TTFT p50 / p95", "duration p50 / p95", "answers", "failed")
+
 
 @dataclass(frozen=True)
 class Row:
-    """One backend. `more` is the small print below the state."""
+    """One backend. `more` is the small print below the state; what ends in `_all` speaks of the time since the start."""
 
     name: str
     address: str
@@ -24,6 +26,8 @@ class Row:
     duration: str
     answers: str
     failed: str
+    answers_all: str
+    failed_all: str
     draining: bool
 
 
@@ -32,23 +36,15 @@ def rows(state: Mapping[str, Any]) -> List[Row]:
     return [_row(backend) for backend in state["backends"]]
 
 
-def headings(state: Mapping[str, Any]) -> List[str]:
-    """Name the columns: state, now, last token, TTFT, duration, answers, failed. The last four speak of the last minutes."""
-    lately = f"last {span(state['recent_s'])}"
-    return [
-        "state",
-        "in flight",
-        "last token",
-        f"TTFT p50 / p95, {lately}",
-        f"duration p50 / p95, {lately}",
-        f"answers, {lately}",
-        "failed",
-    ]
+def caption(state: Mapping[str, Any]) -> str:
+    """Say what time the columns from TTFT on speak of."""
+    return f"TTFT, duration, answers and failed: of the last {span(state['recent_s'])}"
 
 
 def _row(backend: Mapping[str, Any]) -> Row:
     lately = backend["recent"]
-    more = f"for {span(backend['since_s'])}" + (f": {backend['why']}" if backend["why"] else "")
+    healthy = "healthy " if backend["state"] == "up" else ""
+    more = f"{healthy}for {span(backend['since_s'])}" + (f": {backend['why']}" if backend["why"] else "")
     limit = f" of {backend['limit']}" if backend["limit"] else ""
     return Row(
         name=backend["name"],
@@ -62,6 +58,8 @@ def _row(backend: Mapping[str, Any]) -> Row:
         duration=_pair(lately["duration_s"]),
         answers=f"{lately['served']}",
         failed=_failed(lately),
+        answers_all=str(backend["served"]),
+        failed_all=str(sum(failures(backend).values())),
         draining=backend["draining"],
     )
 
