@@ -66,7 +66,7 @@ class SeenGateway:
         backend.peak = max(backend.peak, backend.in_flight)
 
     def status(self, process=None):
-        return report(self, self.recent, process or ProcessFigures(4711, 50 * 2**20, 20, 1024), self.now, self.unix)
+        return report(self, self.recent, process or ProcessFigures(4711, 1.5, 50 * 2**20, 20, 1024), self.now, self.unix)
 
     async def drain(self, name, wait_s):
         self.waited.append(wait_s)

@@ -112,7 +112,8 @@ def test_the_root_leads_to_the_status(port):
 def test_metrics(port):
     code, headers, text = ask(port, "/gateway/metrics")
     assert (code, headers["Content-Type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
-    assert 'modelyard_gateway_backend_up{backend="qwen/2"} 1.0' in text
+    assert 'modelyard_gateway_backend_up{backend="qwen/2"} 1\n' in text
+    assert "modelyard_gateway_process_open_fds" in text
 
 
 def test_drain_and_undrain(port, gateway):

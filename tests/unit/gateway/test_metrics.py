@@ -1,15 +1,16 @@
 """The figures for Prometheus, read by Prometheus's own parser."""
 
 from modelyard_gateway import metrics
+from modelyard_gateway.status import ProcessFigures
 from prometheus_client.parser import text_string_to_metric_families
 from unit.gateway.seen_gateway import BEGAN, Log, SeenGateway
+
+FIGURES = ProcessFigures(4711, 1.5, 50 * 2**20, 20, 1024)
 
 
 def read(gateway):
     """All samples, `name{labels}` -> value, and the families."""
-    families = {
-        family.name: family for family in text_string_to_metric_families(metrics.text(metrics.registry(gateway)).decode())
-    }
+    families = {family.name: family for family in text_string_to_metric_families(metrics.text(gateway, FIGURES))}
     samples = {}
     for family in families.values():
         for sample in family.samples:
@@ -80,9 +81,16 @@ def test_gateway_log_and_process():
     assert found["client_connections"] == 33
     assert found["stopping"] == 1
     assert (found["log_lines_written_total"], found["log_lines_dropped_total"], found["log_failing"]) == (10, 5, 1)
-    assert found["process_resident_memory_bytes"] > 2**20
-    assert found["process_open_fds"] > 2
+    assert found["process_resident_memory_bytes"] == 50 * 2**20
+    assert (found["process_open_fds"], found["process_max_fds"], found["process_cpu_seconds_total"]) == (20, 1024, 1.5)
     assert samples["modelyard_gateway_events_total", ("kind", "requests")] == 7
+
+
+def test_what_is_not_known_is_left_out_and_no_zero():
+    text = metrics.text(SeenGateway(), ProcessFigures(4711))
+    assert "# TYPE modelyard_gateway_process_open_fds gauge" in text
+    assert "\nmodelyard_gateway_process_" not in text
+    assert "log_lines" not in text
 
 
 def test_names_with_special_characters_come_through():
@@ -101,3 +109,6 @@ def test_each_family_has_help_and_a_name_of_ours_with_its_unit():
         assert family.name.startswith("modelyard_gateway_")
         assert family.documentation
         assert family.type in ("gauge", "counter", "histogram")
+    text = metrics.text(gateway, FIGURES)
+    assert text.count("# HELP ") == text.count("# TYPE ") == len(families)
+    assert text.endswith("\n")

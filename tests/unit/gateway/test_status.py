@@ -45,7 +45,7 @@ def test_the_worst_comes_first_and_nothing_is_left_out():
     four.state = "half_open"
     gateway.waiting, gateway.stopping = 2, True
     gateway.log = Log(problem="No space left on device", dropped=7)
-    state = gateway.status(ProcessFigures(1, None, 1000, 1024))
+    state = gateway.status(ProcessFigures(1, None, None, 1000, 1024))
     assert texts(state) == [
         "out: qwen/2 is out for 2 min: no answer in 2 s",
         "warn: The gateway is stopping: 4 requests in flight, no new ones are taken",

@@ -83,6 +83,7 @@ class ProcessFigures:
     """What the kernel says of this process. None: not known."""
 
     pid: int
+    cpu_s: Optional[float] = None
     memory_bytes: Optional[int] = None
     open_files: Optional[int] = None
     open_files_limit: Optional[int] = None
