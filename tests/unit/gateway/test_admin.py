@@ -261,7 +261,10 @@ def test_start_listens_where_the_settings_say_and_refuses_without_a_token(unused
         asyncio.run(begin(host="0.0.0.0", token_file=str(tmp_path / "absent")))
 
 
-def test_the_command_asks_the_listener(port, gateway, capsys):
+def test_the_command_asks_the_listener_and_no_proxy(port, gateway, unused_port, monkeypatch, capsys):
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{unused_port}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
     assert status_command.main(["--admin", f"http://127.0.0.1:{port}/"]) == 0
     assert "All 3 backends take requests" in capsys.readouterr().out
     gateway.backends.drain(gateway.backends.all[0])

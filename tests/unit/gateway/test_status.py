@@ -139,7 +139,8 @@ def test_a_backend_that_came_back_with_new_counters_counts_from_zero():
     gateway = SeenGateway(2).all_up()
     for _ in range(5):
         gateway.run(1)
-    gateway.later(20)
+    for _ in range(25):
+        gateway.later(15)
     gateway.backends.update(SeenGateway(1).settings, gateway.now, gateway.unix)
     gateway.backends.update(SeenGateway(2).settings, gateway.now, gateway.unix)
     gateway.run(1)
