@@ -87,6 +87,7 @@ def guard(listen_host: str, token_file: str) -> Middleware:
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        return problem(request) or await handler(request)
+        refused = problem(request)
+        return await handler(request) if refused is None else refused  # never `or`: an answer is empty, so false, in aiohttp 3.9
 
     return check
