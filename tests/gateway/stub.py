@@ -16,7 +16,7 @@ than slots wait in order of arrival. Fields of the body beside vLLM's own:
 Control port, and each engine as well (so that a gateway which lets these paths through is seen):
   /reset, /stats -> a list with one figure per engine of each: now, peak (requests whose head has come and whose reply has not
   ended), count, done, aborted (the connection ended before the reply), queued, connections, health_asked
-  /control?port=P&health=200|503|hang&slots=N&mode=ok|fast500|frozen|refuse|kill      (without port: all)
+  /control?port=P&health=200|503|hang&slots=N&mode=ok|fast500|fast503|frozen|refuse|kill      (without port: all)
   frozen: health 200, no tokens; refuse: stop listening, close idle connections; kill: as refuse, and reset the others
 """
 

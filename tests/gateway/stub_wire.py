@@ -138,6 +138,8 @@ class Wire(asyncio.Protocol):
                 self.reply(int(engine.health), b"")
         elif engine.mode == "fast500":
             self.reply(500, failure("EngineCore encountered an issue.", "InternalServerError", 500))
+        elif engine.mode == "fast503":
+            self.reply(503, failure("The server is overloaded.", "ServiceUnavailableError", 503))
         elif engine.mode == "frozen":
             return
         elif path == "/v1/models":

@@ -38,7 +38,7 @@ def check_config(folder: Path, spec: Spec) -> str:
     """What is wrong with the configuration, in the program's own words; empty when nothing is."""
     path, environment = str(folder / CONFIG[spec["kind"]]), dict(os.environ)
     if spec["kind"] == "haproxy":
-        words = [spec["program"], "-c", "-q", "-f", path]
+        words = [spec["program"], "-c", "-f", path]
     elif spec["kind"] == "nginx":
         words = [spec["program"], "-t", "-q", "-e", "stderr", "-p", str(folder / "run"), "-c", path]
     else:

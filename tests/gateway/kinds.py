@@ -1,0 +1,178 @@
+"""A gateway of any kind in front of stand-ins for engines, for tests: the project's templates, its keeper, its control."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.filter.core import FilterModule
+from ansible_collections.modelyard.core.plugins.module_utils.gateway import control
+from harness import ROOT, free_port, until
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+KINDS = ("modelyard", "haproxy", "nginx")
+FILES = {
+    "modelyard": ("gateway.json",),
+    "haproxy": ("haproxy.cfg", "proxy.json"),
+    "nginx": ("nginx.conf", "proxy.json", "run/backends.conf"),
+}
+#: Short enough for tests, and longer than a busy machine needs.
+QUICK = {
+    "timeout_s": 3,
+    "connect_timeout_s": 1,
+    "header_timeout_s": 5,
+    "idle_timeout_s": 20,
+    "body_limit_mb": 4,
+    "per_backend_limit": 0,
+    "queue_size": 0,
+    "queue_timeout_s": 10,
+    "health": {"interval_s": 0.3, "timeout_s": 1, "failures": 2},
+    "eject": {"server_errors": 3, "for_s": 1},
+    "hung_after_s": 60,
+    "keys_file": "",
+    "backend_key_file": "",
+    "drain_s": 20,
+    "log": {"limit_mb": 1, "keep": 3, "snippet": 20, "error_bytes": 1000},
+}
+
+
+class Stub:
+    """Engines of stub.py on ports in a row."""
+
+    def __init__(self, count: int, slots: int) -> None:
+        self.count, self.base = count, free_port(count + 1)
+        self.process = subprocess.Popen(
+            [sys.executable, str(ROOT / "tests/gateway/stub.py"), str(self.base), str(count), str(slots)], stdout=subprocess.PIPE
+        )
+        assert self.process.stdout and self.process.stdout.readline()
+
+    def tell(self, path: str) -> dict[str, list[int]]:
+        """Ask the control port; the figures of all engines."""
+        status, _, body = request(self.base + self.count, "GET", path)
+        assert status == 200
+        return json.loads(body)
+
+    def set(self, index: int | None = None, **values: Any) -> None:
+        """Change how one engine, or all, behave."""
+        chosen = {} if index is None else {"port": self.base + index}
+        self.tell("/control?" + "&".join(f"{name}={value}" for name, value in {**chosen, **values}.items()))
+
+    @property
+    def stats(self) -> dict[str, list[int]]:
+        """Figures of all engines."""
+        return self.tell("/stats")
+
+
+def request(port: int, method: str, path: str, body: Any = None, headers: Any = None) -> tuple[int, dict[str, str], bytes]:
+    """(status, headers with small letters, body) of one request on a connection of its own."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        data = json.dumps(body).encode() if isinstance(body, dict) else body
+        connection.request(method, path, data, {"Content-Type": "application/json", **(headers or {})})
+        answer = connection.getresponse()
+        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+    finally:
+        connection.close()
+
+
+class Gateway:
+    """One gateway: its folder, its values, its process."""
+
+    def __init__(self, kind: str, folder: Path, stub: Stub, **changes: Any) -> None:
+        self.kind, self.folder, self.stub = kind, folder, stub
+        self.port = free_port(2)
+        run_dir, log_dir = folder / "run", folder / "logs"
+        for one in (run_dir, log_dir):
+            one.mkdir(parents=True)
+        self.spec: dict[str, Any] = {
+            **QUICK,
+            "kind": kind,
+            "service": "stub",
+            "host": "127.0.0.1",
+            "port": self.port,
+            "admin_host": "127.0.0.1",
+            "admin_port": self.port + 1,
+            "admin_token_file": "",
+            "backends": [
+                {"index": i, "name": f"stub/{i}", "host": "127.0.0.1", "port": stub.base + i, "drained": False}
+                for i in range(stub.count)
+            ],
+            "user": "root" if os.geteuid() == 0 else "llm",
+            "program": shutil.which(kind, path="/usr/sbin:/usr/local/sbin:" + os.environ["PATH"]) or "",
+            "python": sys.executable,
+            "package_dir": str(ROOT / "roles/gateway/files"),
+            "config": str(folder / control.CONFIG[kind]),
+            "run_dir": str(run_dir),
+            "log_dir": str(log_dir),
+            **changes,
+        }
+        self.names = [one["name"] for one in self.spec["backends"]]
+        self.process: subprocess.Popen[bytes]
+
+    def render(self) -> None:
+        """Write the files from the project's templates, as the role does."""
+        environment = Environment(
+            loader=FileSystemLoader(ROOT / "roles/gateway/templates"),
+            trim_blocks=True,
+            keep_trailing_newline=True,
+            undefined=StrictUndefined,
+        )
+        environment.filters.update(FilterModule().filters())
+        for name in FILES[self.kind]:
+            template = environment.get_template(Path(name).name + ".j2")
+            text = template.render(ansible_managed="Written by Modelyard.", gateway=self.spec)
+            (self.folder / name).write_text(text, encoding="utf-8")
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Gateway]:
+        """Start it, wait until it serves, end it with everything it started."""
+        self.render()
+        assert control.check_config(self.folder, self.spec) == ""
+        argv, environment = control.start_command(self.folder, self.spec)
+        with (self.folder / "gateway.log").open("wb") as log:
+            self.process = subprocess.Popen(
+                argv, env={**os.environ, **environment}, cwd=self.folder / "run", stdout=log, stderr=log, start_new_session=True
+            )
+        # Where a keeper writes down whom it started.
+        (self.folder / "run/gateway.pid").write_text(f"{self.process.pid}\n", encoding="ascii")
+        try:
+            until(self.serves, 20, f"{self.kind} serves: {self.said()}")
+            yield self
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+    def said(self) -> str:
+        """What it and its keeper wrote about themselves."""
+        return (self.folder / "gateway.log").read_text(encoding="utf-8")
+
+    def serves(self) -> bool:
+        """Does it answer from an engine?"""
+        assert self.process.poll() is None, self.said()
+        try:
+            return self.chat(max_tokens=1)[0] == 200
+        except (OSError, http.client.HTTPException):
+            return False
+
+    def chat(self, headers: Any = None, **fields: Any) -> tuple[int, dict[str, str], bytes]:
+        """One chat through the gateway."""
+        return request(self.port, "POST", "/v1/chat/completions", {"model": "stub", **fields}, headers)
+
+    def used(self, requests: int = 8) -> set[str]:
+        """Engines that answer so many requests, one after the other."""
+        return {self.chat(max_tokens=1)[1].get("x-backend", "") for _ in range(requests)}
+
+    def log(self) -> list[dict[str, Any]]:
+        """The result log."""
+        path = self.folder / "logs/results.jsonl"
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
