@@ -20,6 +20,7 @@ from harness import ROOT, free_port, until
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 KINDS = ("modelyard", "haproxy", "nginx")
+PATH = "/usr/sbin:/usr/local/sbin:" + os.environ["PATH"]
 FILES = {
     "modelyard": ("gateway.json",),
     "haproxy": ("haproxy.cfg", "proxy.json"),
@@ -77,7 +78,8 @@ def request(port: int, method: str, path: str, body: Any = None, headers: Any = 
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     try:
         data = json.dumps(body).encode() if isinstance(body, dict) else body
-        connection.request(method, path, data, {"Content-Type": "application/json", **(headers or {})})
+        chunked = "Transfer-Encoding" in (headers or {})
+        connection.request(method, path, data, {"Content-Type": "application/json", **(headers or {})}, encode_chunked=chunked)
         answer = connection.getresponse()
         return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
     finally:
@@ -107,7 +109,7 @@ class Gateway:
                 for i in range(stub.count)
             ],
             "user": "root" if os.geteuid() == 0 else "llm",
-            "program": shutil.which(kind, path="/usr/sbin:/usr/local/sbin:" + os.environ["PATH"]) or "",
+            "program": shutil.which(kind, path=PATH) or "",
             "python": sys.executable,
             "package_dir": str(ROOT / "roles/gateway/files"),
             "config": str(folder / control.CONFIG[kind]),
