@@ -16,7 +16,7 @@ LACKS: dict[str, dict[str, str]] = {
         "error event": "HAProxy does not write into a reply that an engine broke off; it ends the connection, which clients see",
         "chunked limit": "HAProxy compares announced lengths only",
         "listed headers": "HAProxy passes on headers that `Connection` names",
-        "early errors": "what HAProxy cannot read as a request gets HAProxy's own HTML, without an id; there is no setting for it",
+        "early errors": "what HAProxy cannot read as a request gets its own HTML, without an id; there is no setting for it",
     },
     "nginx": {
         "error event": "nginx does not write into a reply that an engine broke off; it ends the connection, which clients see",
@@ -24,7 +24,7 @@ LACKS: dict[str, dict[str, str]] = {
         "5xx": "nginx counts a 5xx only where it may send the request again, which POST may not be",
         "refusal elsewhere": "the same: a 503 goes to the client as it is",
         "listed headers": "nginx passes on headers that `Connection` names",
-        "who ended": "nginx logs a reply that ended early and not on which side",
+        "truncated": "nginx's variables do not tell a reply that the engine broke off from a whole one; only its own messages do",
         "queue": "nginx (open source) has no queue; with a limit per engine, what is too much is refused",
     },
 }

@@ -1,14 +1,14 @@
 """One line of HAProxy's or nginx's request log -> the same keys as the result log of our own gateway, as far as they know them.
 
-What they cannot know (user, model, tokens, finish reason, snippet) is left out: a key that is absent was never looked at, one
-that is null was looked for.
+What they cannot know (user, model, tokens, finish reason, snippet) is null.
 """
 
 from __future__ import annotations
 
-import datetime
 import json
 from typing import Any, Dict, List, Mapping, Optional
+
+from modelyard_gateway.result_log import entry
 
 #: HAProxy's first letter of `%ts`: who ended it; its second one: during what.
 _ENDERS = {
@@ -44,8 +44,8 @@ def _haproxy(seen: Mapping[str, Any], names: Mapping[str, str]) -> Dict[str, Any
     idle, before, wait, connect, reply = (seen[key] for key in ("Ti", "TR", "Tw", "Tc", "Tr"))
     who, stage = seen["end"][:1], seen["end"][1:2]
     answered = reply >= 0
-    return _entry(
-        began=seen["s"] + seen["ms"] / 1000 + max(idle, 0) / 1000,
+    return entry(
+        seen["s"] + seen["ms"] / 1000 + max(idle, 0) / 1000,
         id=seen["id"],
         path=seen["path"],
         client=seen["client"],
@@ -67,9 +67,10 @@ def _nginx(seen: Mapping[str, Any], names: Mapping[str, str]) -> Dict[str, Any]:
     headers, replies = _seconds(seen["header"]), _seconds(seen["upstream"])
     last = headers[-1] if headers else None
     status = seen["status"]
-    early = seen["complete"] != "OK" and 200 <= status < 300
-    return _entry(
-        began=seen["end_s"] - seen["seconds"],
+    # A reply that the engine broke off looks whole here; one that the client did not take does not.
+    gone = status == 499 or seen["complete"] != "OK"
+    return entry(
+        seen["end_s"] - seen["seconds"],
         id=seen["id"],
         path=seen["path"],
         client=seen["client"],
@@ -81,17 +82,12 @@ def _nginx(seen: Mapping[str, Any], names: Mapping[str, str]) -> Dict[str, Any]:
         duration_s=seen["seconds"],
         bytes_in=seen["in"],
         bytes_out=seen["out"],
-        truncated=early,
-        client_gone=True if status == 499 else None if early else False,
-        error="the reply ended early; nginx does not say which side ended it" if early else None,
+        truncated=None if 200 <= status < 300 else False,
+        client_gone=gone,
+        error=_ENDERS["C"] if gone else None,
     )
 
 
 def _seconds(text: str) -> List[Optional[float]]:
     """nginx's list with one time per engine that was tried; None where there was none."""
     return [None if part.strip() == "-" else float(part) for part in text.replace(" : ", ",").split(",") if part.strip()]
-
-
-def _entry(began: float, **fields: Any) -> Dict[str, Any]:
-    stamp = datetime.datetime.fromtimestamp(began, datetime.timezone.utc)
-    return {"time": stamp.isoformat(timespec="milliseconds").replace("+00:00", "Z"), **fields}
