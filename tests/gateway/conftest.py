@@ -14,6 +14,7 @@ LACKS: dict[str, dict[str, str]] = {
     "modelyard": {},
     "haproxy": {
         "error event": "HAProxy does not write into a reply that an engine broke off; it ends the connection, which clients see",
+        "refusal elsewhere": "to repeat a request HAProxy would have to wait for its body before it chooses an engine",
         "chunked limit": "HAProxy compares announced lengths only",
         "listed headers": "HAProxy passes on headers that `Connection` names",
         "early errors": "what HAProxy cannot read as a request gets its own HTML, without an id; there is no setting for it",
@@ -22,7 +23,7 @@ LACKS: dict[str, dict[str, str]] = {
         "error event": "nginx does not write into a reply that an engine broke off; it ends the connection, which clients see",
         "active health": "nginx (open source) never asks /health; it only counts connections that failed",
         "5xx": "nginx counts a 5xx only where it may send the request again, which POST may not be",
-        "refusal elsewhere": "the same: a 503 goes to the client as it is",
+        "refusal elsewhere": "the same, so a 503 goes to the client as it is",
         "listed headers": "nginx passes on headers that `Connection` names",
         "truncated": "nginx's variables do not tell a reply that the engine broke off from a whole one; only its own messages do",
         "queue": "nginx (open source) has no queue; with a limit per engine, what is too much is refused",

@@ -45,7 +45,7 @@ def _haproxy(seen: Mapping[str, Any], names: Mapping[str, str]) -> Dict[str, Any
     who, stage = seen["end"][:1], seen["end"][1:2]
     answered = reply >= 0
     return entry(
-        seen["s"] + seen["ms"] / 1000 + max(idle, 0) / 1000,
+        seen["s"] + int(seen["ms"]) / 1000 + max(idle, 0) / 1000,
         id=seen["id"],
         path=seen["path"],
         client=seen["client"],
