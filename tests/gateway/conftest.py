@@ -50,7 +50,8 @@ def stub() -> Iterator[Stub]:
     made.process.wait()
 
 
-@pytest.fixture(scope="module", params=KINDS)
+# With xdist each kind has a test process of its own.
+@pytest.fixture(scope="module", params=[pytest.param(kind, marks=pytest.mark.xdist_group(kind)) for kind in KINDS])
 def gateway(request: pytest.FixtureRequest, stub: Stub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     if not installed(request.param):
         pytest.skip(f"{request.param} is not installed")

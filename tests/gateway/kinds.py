@@ -28,7 +28,7 @@ FILES = {
 }
 #: Short enough for tests, and longer than a busy machine needs.
 QUICK = {
-    "timeout_s": 3,
+    "timeout_s": 2,
     "connect_timeout_s": 1,
     "header_timeout_s": 5,
     "idle_timeout_s": 20,

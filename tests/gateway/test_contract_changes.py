@@ -207,6 +207,11 @@ def test_every_request_is_a_line(gateway: Gateway) -> None:
     assert line("line-5")["client_gone"] is True
 
 
+def with_kinds(changes: dict[str, Any], without: str = "") -> list[Any]:
+    """Parameters for `fresh`."""
+    return [pytest.param((kind, changes), id=kind, marks=pytest.mark.xdist_group(kind)) for kind in KINDS if kind != without]
+
+
 @pytest.fixture
 def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """A gateway of its own, for what would disturb the others."""
@@ -222,7 +227,7 @@ def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
         stub.process.wait()
 
 
-@pytest.mark.parametrize("fresh", [(kind, {}) for kind in KINDS], ids=KINDS, indirect=True)
+@pytest.mark.parametrize("fresh", with_kinds({}), indirect=True)
 def test_the_end_waits_for_requests(fresh: Gateway) -> None:
     seen: list[Any] = []
     thread = in_background(seen, fresh, 8, max_tokens=40, x_ms=40)
@@ -236,7 +241,7 @@ def test_the_end_waits_for_requests(fresh: Gateway) -> None:
     assert len([one for one in fresh.log() if one["path"] == "/v1/chat/completions"]) >= 8
 
 
-@pytest.mark.parametrize("fresh", [(kind, {}) for kind in KINDS], ids=KINDS, indirect=True)
+@pytest.mark.parametrize("fresh", with_kinds({}), indirect=True)
 def test_a_second_order_ends_it_at_once(fresh: Gateway) -> None:
     seen: list[Any] = []
     thread = in_background(seen, fresh, 2, max_tokens=400, x_ms=40)
@@ -251,7 +256,7 @@ def test_a_second_order_ends_it_at_once(fresh: Gateway) -> None:
 LIMITED = {"per_backend_limit": 2, "queue_size": 8, "queue_timeout_s": 20}
 
 
-@pytest.mark.parametrize("fresh", [(kind, LIMITED) for kind in KINDS], ids=KINDS, indirect=True)
+@pytest.mark.parametrize("fresh", with_kinds(LIMITED), indirect=True)
 def test_a_limit_for_each_engine_holds(fresh: Gateway) -> None:
     seen = streams(fresh.port, 10, max_tokens=10, x_ms=20)
     assert max(fresh.stub.stats["peak"]) <= 2
@@ -261,10 +266,10 @@ def test_a_limit_for_each_engine_holds(fresh: Gateway) -> None:
     assert (len(fine) == 10) != lacks(fresh, "queue")
 
 
-@pytest.mark.parametrize("fresh", [(kind, LIMITED) for kind in KINDS if kind != "nginx"], ids=lambda one: one[0], indirect=True)
+@pytest.mark.parametrize("fresh", with_kinds(LIMITED, without="nginx"), indirect=True)
 def test_more_than_the_queue_holds_is_a_429(fresh: Gateway) -> None:
     seen: list[Any] = []
-    thread = threading.Thread(target=lambda: seen.extend(streams(fresh.port, 12, max_tokens=40, x_ms=40)))
+    thread = threading.Thread(target=lambda: seen.extend(streams(fresh.port, 12, max_tokens=20, x_ms=40)))
     thread.start()
     until(lambda: sum(fresh.stub.stats["now"]) == 4, 10, "the engines are full")
     time.sleep(0.5)
@@ -272,4 +277,4 @@ def test_more_than_the_queue_holds_is_a_429(fresh: Gateway) -> None:
     assert status == 429 and int(headers["retry-after"]) >= 1
     assert json.loads(body)["error"]["code"] == 429
     thread.join()
-    assert all(one.whole(40) for one in seen)
+    assert all(one.whole(20) for one in seen)

@@ -49,10 +49,11 @@ def described(row: Mapping[str, str], name: str) -> Dict[str, Any]:
     status = row["status"]
     code = {f"{n}xx": int(row.get(f"hrsp_{n}xx") or 0) for n in range(1, 6)}
     state = STATES.get(status.split(" ", 1)[0], "unknown")
+    look = ", ".join(filter(None, (row.get("check_desc"), row.get("check_code"), row.get("last_chk")))) or "none yet"
     return {
         "name": name,
         "state": state,
-        "why": "" if state == "up" else f"{status}, last look: {row.get('last_chk') or row.get('check_status') or 'none yet'}",
+        "why": "" if state == "up" else f"{status}, last look: {look}",
         "draining": row["weight"] == "0",
         "in_flight": int(row["scur"] or 0),
         "peak": int(row["smax"] or 0),
