@@ -8,7 +8,7 @@ VENV := .venv
 ANSIBLE := $(VENV)/bin/ansible-playbook -i inventory/demo -e demo_topology=$(TOPOLOGY) -e demo_port=$(PORT)
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet --quiet install
 
-.PHONY: help demo demo-stop test bench lint unit integration scenarios e2e pythons lock clean
+.PHONY: help demo demo-stop test bench lint unit integration gateway scenarios e2e pythons lock clean
 
 help: ## Show the commands
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  \1\t/p' Makefile | expand -t 16
@@ -35,6 +35,9 @@ unit: $(VENV)/test ## Only the unit tests
 
 integration: $(VENV)/test ## Only the integration tests
 	@tools/test.sh integration
+
+gateway: $(VENV)/test ## Only the gateway: ours, HAProxy and nginx by one contract (the two are installed when root on Debian)
+	@tools/test.sh gateway
 
 scenarios: $(VENV)/test ## Only the playbooks against simulated servers in containers (needs podman; installed when root on Debian)
 	@tools/test.sh scenarios

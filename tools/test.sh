@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# All tests, or one part of them: lint unit integration scenarios e2e pythons.
+# All tests, or one part of them: lint unit integration gateway scenarios e2e pythons.
 # What cannot run here is said; with CI=true leaving anything out is a failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PYTHON="${PYTHON:-python3}"
 VENV=.venv
 parts=("$@")
-[ $# -gt 0 ] || parts=(lint unit integration scenarios pythons e2e)
+[ $# -gt 0 ] || parts=(lint unit integration gateway scenarios pythons e2e)
 left_out=()
 
 install_or_leave_out() {
@@ -44,6 +44,20 @@ container_packages() {
   install_or_leave_out "the scenarios in containers" "${missing[@]}"
 }
 
+gateway_packages() {
+  # The two programs that can stand in our gateway's place. Debian starts them when they are installed: here they stay off.
+  local missing=() systemd=() program
+  for program in haproxy nginx; do PATH="$PATH:/usr/sbin" command -v "$program" >/dev/null || missing+=("$program"); done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  [ ! -d /run/systemd/system ] || [ "$(id -u)" != 0 ] || systemd=("${missing[@]}")
+  [ ${#systemd[@]} -eq 0 ] || systemctl --quiet mask "${systemd[@]}"
+  RUNLEVEL=1 install_or_leave_out "the gateway's tests against ${missing[*]}" "${missing[@]}" || true
+  if [ ${#systemd[@]} -gt 0 ]; then
+    systemctl --quiet unmask "${systemd[@]}"
+    systemctl --quiet disable "${systemd[@]}" || true  # not there, where the installation failed
+  fi
+}
+
 step() {
   local began=$SECONDS name=$1
   shift
@@ -74,6 +88,9 @@ waiting=(--numprocesses 4 --dist loadfile)
 unit() { $VENV/bin/python -m pytest -q "${at_once[@]}" tests/unit; }
 
 integration() { $VENV/bin/python -m pytest -q "${waiting[@]}" tests/integration; }
+
+# Each kind of gateway has a test process of its own; they mostly wait.
+gateway() { $VENV/bin/python -m pytest -q --numprocesses 4 --dist loadgroup tests/gateway; }
 
 # Containers leave helper processes behind, which process 1 of some CI machines does not take care of.
 scenarios() { $VENV/bin/python tools/reap.py tools/scenarios.sh; }
@@ -121,6 +138,7 @@ pythons() {
 make -s "$VENV/test" PYTHON="$PYTHON"
 system_packages
 for part in "${parts[@]}"; do
+  [ "$part" != gateway ] || gateway_packages
   if [ "$part" != scenarios ] || container_packages; then step "$part" "$part"; fi
 done
 if [ ${#left_out[@]} -gt 0 ]; then
