@@ -136,8 +136,14 @@ class Gateway:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Gateway]:
-        """Start it, wait until it serves, end it with everything it started."""
+        """Render and start it, wait until it serves, end it with everything it started."""
         self.render()
+        with self.started():
+            yield self
+
+    @contextlib.contextmanager
+    def started(self) -> Iterator[Gateway]:
+        """The same with the files that are there."""
         assert control.check_config(self.folder, self.spec) == ""
         argv, environment = control.start_command(self.folder, self.spec)
         with (self.folder / "gateway.log").open("wb") as log:

@@ -253,6 +253,17 @@ def test_a_second_order_ends_it_at_once(fresh: Gateway) -> None:
     assert not any(one.done for one in seen)
 
 
+@pytest.mark.parametrize("fresh", with_kinds({}), indirect=True)
+def test_a_restart_does_not_forget_who_is_drained(fresh: Gateway) -> None:
+    control.drain(fresh.folder, fresh.spec, "stub/1")
+    fresh.process.send_signal(signal.SIGTERM)
+    assert fresh.process.wait(10) == 0
+    with fresh.started():
+        assert fresh.used() == {"stub/0"}
+        control.undrain(fresh.folder, fresh.spec, "stub/1")
+        until(lambda: fresh.used() == {"stub/0", "stub/1"}, 10, "both are in use")
+
+
 LIMITED = {"per_backend_limit": 2, "queue_size": 8, "queue_timeout_s": 20}
 
 

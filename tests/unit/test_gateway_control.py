@@ -115,7 +115,16 @@ def test_without_a_gateway_it_is_said(tmp_path):
 
 def test_a_program_that_is_not_there_is_named(tmp_path):
     (tmp_path / "run").mkdir()
-    assert "/nowhere/haproxy" in control.check_config(tmp_path, {"kind": "haproxy", "program": "/nowhere/haproxy"})
+    spec = {"kind": "haproxy", "program": "/nowhere/haproxy", "keys_file": "", "backend_key_file": ""}
+    assert "/nowhere/haproxy" in control.check_config(tmp_path, spec)
+
+
+@pytest.mark.parametrize("kind", ["haproxy", "nginx"])
+def test_keys_that_nobody_would_check_are_refused(tmp_path, kind):
+    spec = {"kind": kind, "program": "/bin/true", "keys_file": "keys", "backend_key_file": ""}
+    (tmp_path / "run").mkdir()
+    assert control.check_config(tmp_path, spec).startswith(f"keys_file: {kind} passes API keys through")
+    assert control.check_config(tmp_path, {**spec, "keys_file": ""}) == ""
 
 
 def test_an_admin_port_without_a_gateway_is_named(tmp_path: Path):

@@ -60,8 +60,8 @@ class Proxy:
         with contextlib.suppress(OSError):
             fcntl.fcntl(writing, getattr(fcntl, "F_SETPIPE_SZ", 1031), PIPE_BYTES)
         run_dir = Path(self.spec["run_dir"])
-        reload, _, _ = SIGNALS[self.spec["kind"]]
-        handlers = {signal.SIGTERM: self.stop, signal.SIGINT: self.stop, signal.SIGHUP: lambda *_: self.reload(reload)}
+        anew = SIGNALS[self.spec["kind"]][0]
+        handlers = {signal.SIGTERM: self.stop, signal.SIGINT: self.stop, signal.SIGHUP: lambda *_: self.reload(anew)}
         # Held back until there is a child to tell.
         signal.pthread_sigmask(signal.SIG_BLOCK, handlers)
         self.child = subprocess.Popen(
@@ -89,7 +89,7 @@ class Proxy:
 
     def stop(self, *_: Any) -> None:
         """The first time gently, then at once."""
-        _, gently, now = SIGNALS[self.spec["kind"]]
+        gently, now = SIGNALS[self.spec["kind"]][1:]
         self.asked += 1
         self.child.send_signal(gently if self.asked == 1 else now)
         if self.asked == 1:

@@ -22,6 +22,8 @@ from ansible_collections.modelyard.core.plugins.module_utils.process import layo
 
 CONFIG = {"modelyard": "gateway.json", "haproxy": "haproxy.cfg", "nginx": "nginx.conf"}
 PID_FILE = "gateway.pid"
+#: Settings that only our own gateway knows, and that nobody may believe to be in force.
+KEYS = ("keys_file", "backend_key_file")
 STEP_S, RELOAD_S, CHECK_S = 0.1, 15.0, 20.0
 Spec = Mapping[str, Any]
 
@@ -35,7 +37,10 @@ def start_command(folder: Path, spec: Spec) -> Tuple[List[str], Dict[str, str]]:
 
 
 def check_config(folder: Path, spec: Spec) -> str:
-    """What is wrong with the configuration, in the program's own words; empty when nothing is."""
+    """What is wrong with the configuration, as a rule in the program's own words; empty when nothing is."""
+    keys = [name for name in KEYS if spec["kind"] != "modelyard" and spec[name]]
+    if keys:
+        return f"{' and '.join(keys)}: {spec['kind']} passes API keys through and checks none; only kind modelyard does"
     path, environment = str(folder / CONFIG[spec["kind"]]), dict(os.environ)
     if spec["kind"] == "haproxy":
         words = [spec["program"], "-c", "-f", path]
