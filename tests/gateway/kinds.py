@@ -50,11 +50,17 @@ class Stub:
     """Engines of stub.py on ports in a row."""
 
     def __init__(self, count: int, slots: int) -> None:
-        self.count, self.base = count, free_port(count + 1)
-        self.process = subprocess.Popen(
-            [sys.executable, str(ROOT / "tests/gateway/stub.py"), str(self.base), str(count), str(slots)], stdout=subprocess.PIPE
-        )
-        assert self.process.stdout and self.process.stdout.readline()
+        self.count = count
+        # Somebody else may take a port between the look and the use.
+        for _ in range(5):
+            self.base = free_port(count + 1)
+            command = [sys.executable, str(ROOT / "tests/gateway/stub.py"), str(self.base), str(count), str(slots)]
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE)
+            assert self.process.stdout
+            if self.process.stdout.readline():
+                return
+            self.process.wait()
+        raise AssertionError("no ports for the engines")
 
     def tell(self, path: str) -> dict[str, list[int]]:
         """Ask the control port; the figures of all engines."""

@@ -121,7 +121,7 @@ def test_drain_takes_out_one_engine_and_loses_nothing(gateway: Gateway) -> None:
 
 def test_a_drain_that_is_not_over_says_how_many_are_left(gateway: Gateway) -> None:
     seen: list[Any] = []
-    thread = in_background(seen, gateway, 8, max_tokens=60, x_ms=40)
+    thread = in_background(seen, gateway, 8, max_tokens=100, x_ms=40)
     try:
         assert control.drain(gateway.folder, gateway.spec, "stub/3", wait_s=0.3) == {"draining": True, "in_flight": 2}
         # Whoever has been in flight since before a reload counts as well.
@@ -131,7 +131,7 @@ def test_a_drain_that_is_not_over_says_how_many_are_left(gateway: Gateway) -> No
     finally:
         control.undrain(gateway.folder, gateway.spec, "stub/3")
         thread.join()
-    assert all(one.whole(60) for one in seen)
+    assert all(one.whole(100) for one in seen)
 
 
 def test_unknown_engines_are_named(gateway: Gateway) -> None:
@@ -275,6 +275,18 @@ def test_a_limit_for_each_engine_holds(fresh: Gateway) -> None:
     refused = [one for one in seen if one.status in (429, 502, 503)]
     assert len(fine) + len(refused) == 10
     assert (len(fine) == 10) != lacks(fresh, "queue")
+
+
+@pytest.mark.parametrize("fresh", with_kinds({"per_backend_limit": 2}), indirect=True)
+def test_without_a_queue_too_much_is_refused(fresh: Gateway) -> None:
+    seen: list[Any] = []
+    thread = in_background(seen, fresh, 4, max_tokens=40, x_ms=40)
+    status, headers, _ = fresh.chat(max_tokens=1)
+    assert status == (502 if lacks(fresh, "queue") else 429)
+    assert "retry-after" in headers or lacks(fresh, "queue")
+    thread.join()
+    assert all(one.whole(40) for one in seen)
+    assert max(fresh.stub.stats["peak"]) == 2
 
 
 @pytest.mark.parametrize("fresh", with_kinds(LIMITED, without="nginx"), indirect=True)
