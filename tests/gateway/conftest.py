@@ -56,7 +56,7 @@ def gateway(request: pytest.FixtureRequest, stub: Stub, tmp_path_factory: pytest
     if not installed(request.param):
         pytest.skip(f"{request.param} is not installed")
     stub.set(mode="ok", health="200")
-    with Gateway(request.param, tmp_path_factory.mktemp(request.param), stub).running() as made:
+    with Gateway(request.param, tmp_path_factory.mktemp(request.param) / "a folder", stub).running() as made:
         yield made
 
 

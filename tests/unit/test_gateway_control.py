@@ -115,13 +115,13 @@ def test_without_a_gateway_it_is_said(tmp_path):
 
 def test_a_program_that_is_not_there_is_named(tmp_path):
     (tmp_path / "run").mkdir()
-    spec = {"kind": "haproxy", "program": "/nowhere/haproxy", "keys_file": "", "backend_key_file": ""}
+    spec = {"kind": "haproxy", "program": "/nowhere/haproxy", "keys_file": "", "backend_key_file": "", "backends": []}
     assert "/nowhere/haproxy" in control.check_config(tmp_path, spec)
 
 
 @pytest.mark.parametrize("kind", ["haproxy", "nginx"])
 def test_keys_that_nobody_would_check_are_refused(tmp_path, kind):
-    spec = {"kind": kind, "program": "/bin/true", "keys_file": "keys", "backend_key_file": ""}
+    spec = {"kind": kind, "program": "/bin/true", "keys_file": "keys", "backend_key_file": "", "backends": []}
     (tmp_path / "run").mkdir()
     assert control.check_config(tmp_path, spec).startswith(f"keys_file: {kind} passes API keys through")
     assert control.check_config(tmp_path, {**spec, "keys_file": ""}) == ""
@@ -135,3 +135,13 @@ def test_an_admin_port_without_a_gateway_is_named(tmp_path: Path):
             own.ask(spec, "GET", "/gateway/status")
     with pytest.raises(GatewayError, match="token cannot be read"):
         own.ask({**spec, "admin_token_file": str(tmp_path / "none")}, "GET", "/gateway/status")
+
+
+@pytest.mark.parametrize("text", ['a"b', "a'b", "a;b", "a\nb", "a$b", "a{b", "a#b", "a%b", "a\\b"])
+def test_what_would_not_stay_one_word_is_refused(tmp_path, text):
+    backend = {"index": 0, "name": "qwen/0", "host": "127.0.0.1", "port": 8002, "drained": False}
+    spec = {"kind": "nginx", "program": "/bin/true", "keys_file": "", "backend_key_file": "", "run_dir": "/srv/a b/run"}
+    (tmp_path / "run").mkdir()
+    assert control.check_config(tmp_path, {**spec, "backends": [backend]}) == ""
+    said = control.check_config(tmp_path, {**spec, "run_dir": text, "backends": [{**backend, "name": text}]})
+    assert "run_dir" in said and "backends.0.name" in said

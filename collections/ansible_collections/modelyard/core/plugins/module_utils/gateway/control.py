@@ -10,6 +10,7 @@ run/    gateway.pid, sockets, temporary files, who is drained    logs/        re
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -24,6 +25,7 @@ CONFIG = {"modelyard": "gateway.json", "haproxy": "haproxy.cfg", "nginx": "nginx
 PID_FILE = "gateway.pid"
 #: Settings that only our own gateway knows, and that nobody may believe to be in force.
 KEYS = ("keys_file", "backend_key_file")
+PLAIN = re.compile(r"[\w.:/@+,=~ -]*")
 STEP_S, RELOAD_S, CHECK_S = 0.1, 15.0, 20.0
 Spec = Mapping[str, Any]
 
@@ -36,11 +38,26 @@ def start_command(folder: Path, spec: Spec) -> Tuple[List[str], Dict[str, str]]:
     return [spec["python"], "-m", "modelyard_gateway.proxy", str(folder / "proxy.json")], environment
 
 
+def unfit(spec: Spec) -> List[str]:
+    """Texts that would not stay what they are in the configuration of HAProxy or nginx: quotes, dollars, ends of lines."""
+    texts = [(name, value) for name, value in spec.items() if isinstance(value, str)]
+    for backend in spec["backends"]:
+        texts += [(f"backends.{backend['index']}.{name}", backend[name]) for name in ("name", "host")]
+    return [
+        f"{name}: {value!r} has characters that no gateway's configuration can hold"
+        for name, value in texts
+        if not PLAIN.fullmatch(value)
+    ]
+
+
 def check_config(folder: Path, spec: Spec) -> str:
     """What is wrong with the configuration, as a rule in the program's own words; empty when nothing is."""
     keys = [name for name in KEYS if spec["kind"] != "modelyard" and spec[name]]
     if keys:
         return f"{' and '.join(keys)}: {spec['kind']} passes API keys through and checks none; only kind modelyard does"
+    mistakes = unfit(spec)
+    if mistakes:
+        return "; ".join(mistakes)
     path, environment = str(folder / CONFIG[spec["kind"]]), dict(os.environ)
     if spec["kind"] == "haproxy":
         words = [spec["program"], "-c", "-f", path]
