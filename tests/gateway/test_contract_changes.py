@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import http.client
 import json
 import signal
@@ -262,6 +263,17 @@ def test_a_restart_does_not_forget_who_is_drained(fresh: Gateway) -> None:
         assert fresh.used() == {"stub/0"}
         control.undrain(fresh.folder, fresh.spec, "stub/1")
         until(lambda: fresh.used() == {"stub/0", "stub/1"}, 10, "both are in use")
+
+
+@pytest.mark.parametrize("fresh", with_kinds({}), indirect=True)
+def test_nothing_listens_when_it_was_killed(fresh: Gateway) -> None:
+    def refused() -> bool:
+        with socket.socket() as wire:
+            return wire.connect_ex(("127.0.0.1", fresh.port)) == errno.ECONNREFUSED
+
+    assert not refused()
+    fresh.process.kill()
+    until(refused, 10, "the port is free")
 
 
 LIMITED = {"per_backend_limit": 2, "queue_size": 8, "queue_timeout_s": 20}

@@ -169,7 +169,7 @@ def test_loops_name_their_variable_after_the_role():
 
 def test_templates_quote_what_comes_from_an_inventory():
     unquoted = []
-    # HAProxy, nginx and JSON have no quotes of a shell; module_utils/gateway/control.py refuses what would not stay one word there.
+    # These have no quotes of a shell; module_utils/gateway/control.py refuses what would not stay one word in them.
     other = (".cfg.j2", ".conf.j2", ".json.j2", "_macros.j2")
     for file in sorted(worlds.ROOT.glob("roles/*/templates/*.j2")):
         if file.name.endswith(other):
