@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
+from gateway.kinds import Gateway
+from harness import until
 
 
 @dataclass
@@ -85,3 +87,11 @@ def load(port: int, clients: int, **fields: Any) -> Iterator[list[Stream]]:
     finally:
         stop.set()
         thread.join()
+
+
+def in_background(seen: list[Any], gateway: Gateway, count: int, **fields: Any) -> threading.Thread:
+    """Streams that go on while the test does something."""
+    thread = threading.Thread(target=lambda: seen.extend(streams(gateway.port, count, **fields)))
+    thread.start()
+    until(lambda: sum(gateway.stub.stats["now"]) == count, 10, "all streams are at engines")
+    return thread

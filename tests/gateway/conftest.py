@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from gateway.kinds import KINDS, PATH, Gateway, Stub
@@ -70,3 +72,23 @@ def calm(request: pytest.FixtureRequest) -> Iterator[None]:
         until(lambda: not any(one.stub.stats["now"]), 15, "all engines are idle")
         one.stub.tell("/reset")
     yield
+
+
+def with_kinds(changes: dict[str, Any], without: str = "") -> list[Any]:
+    """Parameters for `fresh`."""
+    return [pytest.param((kind, changes), id=kind, marks=pytest.mark.xdist_group(kind)) for kind in KINDS if kind != without]
+
+
+@pytest.fixture
+def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """A gateway of its own, for what would disturb the others."""
+    kind, changes = request.param
+    if not installed(kind):
+        pytest.skip(f"{kind} is not installed")
+    stub = Stub(2, 8)
+    try:
+        with Gateway(kind, tmp_path, stub, **changes).running() as made:
+            yield made
+    finally:
+        stub.process.kill()
+        stub.process.wait()
