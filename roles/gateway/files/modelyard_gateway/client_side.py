@@ -1,0 +1,268 @@
+"""Connections of clients: what comes in is parsed here, and becomes one exchange after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections import deque
+from typing import TYPE_CHECKING, Deque, List, Optional, Tuple, cast
+
+import httptools
+
+from modelyard_gateway import headers
+from modelyard_gateway.answers import Refused
+from modelyard_gateway.exchange import Exchange
+
+if TYPE_CHECKING:
+    from modelyard_gateway.gateway import Gateway
+
+#: Why nothing is read from a client for the moment.
+NEXT_WAITS, BACKEND_SLOW, NO_BACKEND_YET = 1, 2, 4
+#: A refused client that still sends is listened to for so long, or it would not get to see our answer. Seconds.
+LINGER_S = 5.0
+#: Requests that a client may have sent ahead.
+AHEAD_LIMIT = 64
+
+
+class Client(asyncio.Protocol):
+    """One connection of a client. Requests that come ahead of time wait, and are answered in their order."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self.transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self.address = ""
+        self.slow = False  # has not taken yet what was written
+        self.current: Optional[Exchange] = None  # is being answered
+        self._reading: Optional[Exchange] = None  # its body comes in
+        self._ahead: Deque[Exchange] = deque()
+        self._parser = httptools.HttpRequestParser(self)
+        self._target = b""
+        self._lines: List[Tuple[bytes, bytes]] = []
+        self._head_bytes = 0
+        self._overhead = 0  # bytes since the last of a body
+        self._deaf = False  # what still comes is thrown away
+        self._holds = 0
+        self._advancing = False
+        self._since = 0.0  # when the present pause, or the head, began
+        self._end_by = 0.0  # when a connection that is being closed is cut; 0: it is not being closed
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Part of asyncio."""
+        self.transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.address = str(peer[0]) if isinstance(peer, tuple) else "unknown"
+        self._since = self.gateway.now()
+        self.gateway.clients.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Part of asyncio."""
+        if self._deaf:
+            return
+        if not self._overhead and self.current is None:
+            self._since = self.gateway.now()
+        self._overhead += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._refuse(Refused(501, "upgrade_not_supported", "Upgrade and CONNECT are not served here", close=True))
+        except httptools.HttpParserError as error:
+            self._refuse(self._reason(error))
+        else:
+            if self._overhead > headers.HEAD_LIMIT:
+                in_body = self._reading is not None
+                text = "The chunks of the body have lines without end" if in_body else "The head of the request is too large"
+                code = "bad_chunks" if in_body else "headers_too_large"
+                self._refuse(Refused(400 if in_body else 431, code, text, close=True))
+        if self.current is not None:
+            self.current.flush()
+
+    def eof_received(self) -> None:
+        """Part of asyncio. A client that closes its side is taken as gone: nearly all of them are, and their slot is needed."""
+        self._leave()
+
+    def connection_lost(self, exc: Optional[Exception]) -> None:
+        """Part of asyncio."""
+        self.gateway.clients.discard(self)
+        self._leave()
+
+    def pause_writing(self) -> None:
+        """Part of asyncio."""
+        self.slow = True
+        if self.current is not None:
+            self.current.client_flow(True)
+
+    def resume_writing(self) -> None:
+        """Part of asyncio."""
+        self.slow = False
+        if self.current is not None:
+            self.current.client_flow(False)
+
+    # Called by the parser
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._target, self._lines, self._head_bytes = b"", [], 0
+        self._reading = None
+
+    def on_url(self, part: bytes) -> None:
+        """A part of the target."""
+        self._target += part
+        if len(self._target) > headers.TARGET_LIMIT:
+            raise Refused(414, "uri_too_long", f"The target is longer than {headers.TARGET_LIMIT} bytes", close=True)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A line of the head; lines after the body (trailers) are dropped."""
+        if self._reading is not None:
+            return
+        self._head_bytes += len(name) + len(value) + 4
+        self._lines.append((name, value))
+        if len(self._lines) > headers.LINES_LIMIT or self._head_bytes > headers.HEAD_LIMIT:
+            limits = f"{headers.LINES_LIMIT} lines or {headers.HEAD_LIMIT} bytes"
+            raise Refused(431, "headers_too_large", f"The head of the request has more than {limits}", close=True)
+
+    def on_headers_complete(self) -> None:
+        """The head is complete: what it asks for begins, or waits for the request before it."""
+        if len(self._ahead) >= AHEAD_LIMIT:
+            raise Refused(400, "too_far_ahead", f"More than {AHEAD_LIMIT} requests were sent ahead of their answers", close=True)
+        self._overhead = 0
+        method = self._parser.get_method().decode("latin-1")
+        http11 = self._parser.get_http_version() != "1.0"
+        given = headers.request(method, self._target, http11, self._parser.should_keep_alive(), self._lines)
+        self._receive(Exchange(self.gateway, self, given))
+
+    def on_body(self, data: bytes) -> None:
+        """A part of the body."""
+        self._overhead = 0
+        if self._reading is not None:
+            self._reading.body(data)
+
+    def on_message_complete(self) -> None:
+        """The request is complete."""
+        self._overhead = 0
+        exchange = self._reading
+        if exchange is not None:
+            exchange.complete = True
+            if exchange is self.current and exchange.over:
+                self._advance()
+
+    # For the exchange
+
+    def hold(self, reason: int) -> None:
+        """Read nothing more until all reasons are gone."""
+        if not self._holds and not self.transport.is_closing():
+            self.transport.pause_reading()
+        self._holds |= reason
+
+    def let_go(self, reason: int) -> None:
+        """This reason is gone."""
+        if self._holds & reason:
+            self._holds &= ~reason
+            if not self._holds and not self.transport.is_closing():
+                self.transport.resume_reading()
+
+    def exchange_over(self, exchange: Exchange, close: bool) -> None:
+        """It is answered. What is still missing of its request is thrown away when it comes."""
+        self.let_go(BACKEND_SLOW | NO_BACKEND_YET)
+        self._since = self.gateway.now()
+        if close:
+            self.close(rude=not exchange.complete)
+        elif exchange.complete and exchange is self.current:
+            self._advance()
+
+    def close(self, rude: bool = False) -> None:
+        """Close when all is written. `rude`: it may still be sending, so it is listened to for a moment."""
+        if self._end_by:
+            return
+        self._deaf = True
+        self._ahead.clear()
+        if rude and not self.transport.is_closing() and self.transport.can_write_eof():
+            self._end_by = self.gateway.now() + LINGER_S
+            self.let_go(~0)
+            self.transport.write_eof()
+        else:
+            self._end_by = self.gateway.now() + self.gateway.settings.timeout_s
+            self.transport.close()
+
+    def check_time(self, now: float) -> None:
+        """End what takes too long."""
+        settings, current = self.gateway.settings, self.current
+        if self._end_by:
+            if now >= self._end_by:
+                self.transport.abort()
+        elif current is None:
+            if self._overhead and now - self._since >= settings.header_timeout_s:
+                text = f"The head of the request was not complete within {settings.header_timeout_s:g} s"
+                self._refuse(Refused(408, "request_timeout", text, close=True))
+            elif now - self._since >= settings.idle_timeout_s:
+                self._close_idle()
+        elif not current.over:
+            current.check_time(now)
+        elif now - self._since >= settings.header_timeout_s:
+            self.transport.abort()
+
+    def stop(self) -> None:
+        """The gateway ends: a connection on which nothing is asked is closed."""
+        if self.current is None and not self._end_by:
+            self._close_idle()
+
+    def _close_idle(self) -> None:
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()  # it has not even taken the last answer
+        else:
+            self.close()
+
+    def _receive(self, exchange: Exchange) -> None:
+        self._reading = exchange
+        if self.current is None:
+            self.current = exchange
+            exchange.begin()
+        else:
+            self._ahead.append(exchange)
+            self.hold(NEXT_WAITS)
+
+    def _advance(self) -> None:
+        if self._advancing:  # an answer at once: the loop below goes on with the next
+            return
+        self._advancing = True
+        try:
+            while self.current is None or (self.current.over and self.current.complete):
+                self.current = None
+                if not self._ahead:
+                    if self.gateway.stopping:
+                        self.close()
+                    else:
+                        self.let_go(NEXT_WAITS)
+                    break
+                self.current = self._ahead.popleft()
+                self.current.begin()
+                self.current.flush()
+        finally:
+            self._advancing = False
+
+    def _refuse(self, refused: Refused) -> None:
+        self._deaf = True
+        reading = self._reading
+        if reading is not None and reading.over and not reading.complete:
+            self.close(rude=True)
+        elif reading is not None and not reading.complete:
+            reading.refuse(refused)
+        else:
+            known = headers.Request("", self._target[: headers.TARGET_LIMIT], True, False, headers.new_id())
+            exchange = Exchange(self.gateway, self, known)
+            exchange.refuse(refused)
+            self._receive(exchange)
+
+    def _reason(self, error: Exception) -> Refused:
+        cause = error.__context__
+        if isinstance(cause, Refused):
+            return cause
+        if cause is not None:
+            self.gateway.say("internal error: " + "".join(traceback.format_exception(type(cause), cause, cause.__traceback__)))
+            return Refused(500, "internal_error", "The gateway has made a mistake; its log says more", close=True)
+        return Refused(400, "bad_request", f"This is no HTTP request that is served here: {error}", close=True)
+
+    def _leave(self) -> None:
+        self._deaf = True
+        self._ahead.clear()
+        if self.current is not None:
+            self.current.client_gone()

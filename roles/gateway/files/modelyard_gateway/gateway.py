@@ -1,0 +1,287 @@
+"""The gateway as a whole: wires its parts, keeps the time, and begins and ends everything."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import time
+from pathlib import Path
+from typing import Any, Coroutine, Dict, Optional, Set
+
+from modelyard_gateway import events, health
+from modelyard_gateway.answers import Refused
+from modelyard_gateway.backends import Backend, Backends
+from modelyard_gateway.client_side import Client
+from modelyard_gateway.drains import Drains
+from modelyard_gateway.exchange import Exchange
+from modelyard_gateway.keys import Keys
+from modelyard_gateway.result_log import ResultLog
+from modelyard_gateway.server_side import Pool
+from modelyard_gateway.settings import Settings, SettingsError
+from modelyard_gateway.waiting import Waiting
+
+#: Between two looks at what takes too long. Seconds; short waits in the settings are as exact as this.
+SWEEP_S = 0.1
+MIB = 1024 * 1024
+BACKLOG = 4096
+
+
+def read_key(path: str) -> bytes:
+    """The key for the backends, from a file that holds nothing else. SettingsError when there is none."""
+    if not path:
+        return b""
+    try:
+        key = Path(path).read_bytes().strip()
+    except OSError as error:
+        raise SettingsError([f"backend_key_file: {path}: cannot be read: {error.strerror}"]) from error
+    if not key or any(byte <= 32 or byte >= 127 for byte in key):
+        raise SettingsError([f"backend_key_file: {path}: wanted one key of visible ASCII characters"])
+    return key
+
+
+class Gateway:
+    """One gateway in the running event loop. `totals` counts by kind since the start; `started_at` is Unix time."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.now = self._loop.time
+        self._offset = time.time() - self.now()
+        self.started_at = time.time()
+        self.stopping = False
+        self.totals: Dict[str, int] = {}
+        self.clients: Set[Client] = set()
+        self.exchanges: Set[Exchange] = set()
+        self.queue: Waiting[Exchange] = Waiting(settings.queue_size)
+        self.pool = Pool(settings.backend_idle_s)
+        self.backends = Backends(settings, self.now(), self.started_at)
+        self.log: Optional[ResultLog] = None
+        self._drains = Drains(settings.state_file)
+        self._tasks: Set[asyncio.Task[None]] = set()
+        self._lookers: Dict[Backend, asyncio.Task[None]] = {}
+        self._server: Optional[asyncio.AbstractServer] = None
+        self._admin: Any = None
+        self._cut = asyncio.Event()
+        self._log_problem = ""
+        self._take(settings, read_key(settings.backend_key_file), Keys(settings.keys_file) if settings.keys_file else None)
+        self._drains.restore(self.backends, self.say)
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for a backend."""
+        return len(self.queue)
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that are with a backend."""
+        return sum(backend.in_flight for backend in self.backends.all)
+
+    @property
+    def connections(self) -> int:
+        """Open connections of clients."""
+        return len(self.clients)
+
+    # For the parts
+
+    def unix(self, now: float) -> float:
+        """Unix time of a moment of `now()`."""
+        return now + self._offset
+
+    def say(self, text: str) -> None:
+        """One line about an event, for people."""
+        events.say(text)
+
+    def count(self, kind: str) -> None:
+        """One more of that kind."""
+        self.totals[kind] = self.totals.get(kind, 0) + 1
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Do it beside the rest. A mistake in it is logged."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._spawned)
+        return task
+
+    def answered(self, backend: Backend, status: int) -> None:
+        """A backend has answered."""
+        now = self.now()
+        self.backends.answered(backend, status, now, self.unix(now))
+        self._news()
+
+    def failed(self, backend: Backend, kind: str, why: str) -> None:
+        """A backend has failed a request."""
+        now = self.now()
+        self.backends.failed(backend, kind, why, now, self.unix(now))
+        self._news()
+
+    def release(self, backend: Backend) -> None:
+        """A request has ended at a backend; the next one that waits takes its place."""
+        self.backends.release(backend)
+        self._serve_waiting()
+        self._news()
+
+    # For the admin
+
+    async def drain(self, name: str, wait_s: float) -> int:
+        """Give a backend no new requests; wait until none runs there, at most so long. Returns how many still run."""
+        backend = self._named(name)
+        self.backends.drain(backend)
+        self._drains.save(self.backends, self.say)
+        self._news()
+        end = self.now() + wait_s
+        while backend.in_flight and backend.draining and self.now() < end:
+            await asyncio.sleep(min(0.05, max(0.0, end - self.now())))
+        return backend.in_flight
+
+    def undrain(self, name: str) -> None:
+        """Give a backend requests again."""
+        self.backends.undrain(self._named(name))
+        self._drains.save(self.backends, self.say)
+        self._serve_waiting()
+        self._news()
+
+    # Beginning and end
+
+    async def start(self) -> None:
+        """Listen. OSError with a message for people when that is not possible."""
+        settings = self.settings
+        if settings.log.path:
+            self.log = ResultLog(settings.log.path, int(settings.log.limit_mb * MIB), settings.log.keep)
+        if settings.admin.port:
+            from modelyard_gateway import admin  # noqa: PLC0415: aiohttp takes a while to load and is not needed without it
+
+            self._admin = await admin.start(self)
+        try:
+            self._server = await self._loop.create_server(lambda: Client(self), settings.host, settings.port, backlog=BACKLOG)
+        except OSError as error:
+            taken = error.errno == errno.EADDRINUSE
+            why = "the port is taken by another program" if taken else error.strerror or str(error)
+            raise OSError(error.errno, f"cannot listen on {settings.host}:{settings.port}: {why}") from error
+        self._look_at_all()
+        self.spawn(self._sweep())
+        names = ", ".join(backend.name for backend in self.backends.all)
+        self.say(f"listening on {settings.host}:{settings.port} for {names}")
+
+    def reload(self, settings: Settings) -> None:
+        """Take over another configuration. SettingsError or KeysError leaves everything as it is."""
+        fixed = [name for name in ("host", "port", "admin", "log", "state_file") if getattr(settings, name) != getattr(self.settings, name)]
+        key, keys = read_key(settings.backend_key_file), Keys(settings.keys_file) if settings.keys_file else None
+        self.backends.update(settings, self.now(), time.time())
+        self.queue.size, self.pool.idle_s = settings.queue_size, settings.backend_idle_s
+        self._take(settings, key, keys)
+        self._look_at_all()
+        self._news()
+        self._serve_waiting()
+        self.say("configuration read again" + (f"; only a restart changes {', '.join(fixed)}" if fixed else ""))
+
+    def stop(self) -> None:
+        """Take nothing new and let what runs end; called once more: end at once."""
+        if self.stopping:
+            self._cut.set()
+            return
+        self.stopping = True
+        self.say(f"stopping: {len(self.exchanges)} request(s) are worked off, for up to {self.settings.drain_s:g} s")
+        if self._server is not None:
+            self._server.close()
+        for client in list(self.clients):
+            client.stop()
+
+    async def ended(self) -> None:
+        """Wait until all that ran when `stop` was called has ended, cut the rest, and tidy up."""
+        end = self.now() + self.settings.drain_s
+        while self.exchanges and self.now() < end and not self._cut.is_set():
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._cut.wait(), 0.05)
+        if self.exchanges:
+            self.say(f"{len(self.exchanges)} request(s) are cut")
+        for exchange in list(self.exchanges):
+            exchange.refuse(Refused(503, "stopping", "The gateway was ended before this request was", close=True))
+        await asyncio.sleep(0)  # what was written last goes out with the next turn of the loop
+        for client in list(self.clients):
+            client.close()
+        end = self.now() + 1.0
+        while self.clients and self.now() < end:
+            await asyncio.sleep(0.02)
+        for task in list(self._tasks):
+            task.cancel()
+        self.pool.close()
+        if self._admin is not None:
+            await self._admin.cleanup()
+        if self.log is not None and not await self._loop.run_in_executor(None, self.log.close, 5.0):
+            self.say(f"result log: not all lines could be written: {self.log.state()['problem']}")
+        self.say("stopped")
+
+    # Inside
+
+    def _take(self, settings: Settings, key: bytes, keys: Optional[Keys]) -> None:
+        self.settings, self.backend_key, self.keys = settings, key, keys
+        self.body_limit = int(settings.body_limit_mb * MIB)
+
+    def _named(self, name: str) -> Backend:
+        backend = self.backends.named(name)
+        if backend is None:
+            raise KeyError(name)
+        return backend
+
+    def _spawned(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            events.mistake(task.exception())
+
+    def _news(self) -> None:
+        lines, self.backends.events = self.backends.events, []
+        for line in lines:
+            self.say(line)
+
+    def _serve_waiting(self) -> None:
+        while self.queue:
+            backend = self.backends.pick(self.now())
+            if backend is None:
+                return
+            exchange = self.queue.take()
+            assert exchange is not None
+            exchange.turn(backend)
+
+    def _look_at_all(self) -> None:
+        for backend in self.backends.all:
+            if backend not in self._lookers:
+                self._lookers[backend] = self.spawn(self._look(backend))
+
+    async def _look(self, backend: Backend) -> None:
+        while backend in self.backends.all:
+            problem = await health.look(self.pool, backend, self.settings.health.timeout_s)
+            now = self.now()
+            self.backends.looked(backend, problem, now, self.unix(now))
+            self._news()
+            self._serve_waiting()
+            await asyncio.sleep(health.pause_s(backend, self.settings.health.interval_s, now))
+        del self._lookers[backend]
+
+    async def _sweep(self) -> None:
+        turn = 0
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            turn += 1
+            now = self.now()
+            for client in list(self.clients):
+                client.check_time(now)
+            self.backends.look_for_hung(now)
+            self.pool.close_idle(self.settings.backend_idle_s)
+            self._serve_waiting()
+            self._news()
+            if turn % 10 == 0:
+                self._offset = time.time() - self.now()
+                self._look_at_files()
+
+    def _look_at_files(self) -> None:
+        if self.keys is not None:
+            before = self.keys.problem
+            if self.keys.refresh():
+                self.say("keys read again")
+            elif self.keys.problem and self.keys.problem != before:
+                self.say(f"keys: {self.keys.problem}")
+        if self.log is not None:
+            problem = self.log.state()["problem"]
+            if problem != self._log_problem:
+                self._log_problem = problem
+                self.say(f"result log: {problem or 'is written again'}")
