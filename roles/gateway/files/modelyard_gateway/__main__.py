@@ -59,9 +59,16 @@ def _settings(arguments: argparse.Namespace) -> Settings:
     return settings
 
 
+def _unexpected(_: asyncio.AbstractEventLoop, context: Dict[str, Any]) -> None:
+    error = context.get("exception")
+    events.say(str(context["message"]))
+    if not isinstance(error, OSError):  # like no descriptors left: words are enough
+        events.mistake(error)
+
+
 async def _serve(settings: Settings, arguments: argparse.Namespace) -> int:
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _, context: events.mistake(context.get("exception")) or events.say(str(context["message"])))
+    loop.set_exception_handler(_unexpected)
     gateway = Gateway(settings)
     try:
         await gateway.start()
@@ -92,7 +99,7 @@ def main(given: Optional[List[str]] = None) -> int:
     """Run it. Returns the exit status: 0 after a signal, 1 when it could not listen, 2 when the configuration is wrong."""
     given = sys.argv[1:] if given is None else given
     if given[:1] == ["status"]:
-        from modelyard_gateway import status_command  # noqa: PLC0415: only needed here
+        from modelyard_gateway import status_command  # noqa: PLC0415 (only needed here)
 
         return status_command.main(given[1:])
     arguments = _arguments(given)
@@ -109,7 +116,7 @@ def main(given: Optional[List[str]] = None) -> int:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
-        import uvloop  # noqa: PLC0415: faster where it is there, and not needed
+        import uvloop  # noqa: PLC0415 (faster where it is there, and not needed)
 
         uvloop.install()
     except ImportError:

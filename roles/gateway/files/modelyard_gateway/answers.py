@@ -23,24 +23,24 @@ _PHRASES: Dict[int, str] = {status.value: status.phrase for status in HTTPStatus
 class Refused(Exception):
     """A request that the gateway answers itself, with an error.
 
-    `code` is for programs. `close`: the connection cannot be used any further. `retry_after_s`: what Retry-After says; 0: nothing.
+    `reason` is for programs. `close`: the connection cannot be used any further. `retry_after_s`: for Retry-After; 0: nothing.
     """
 
-    def __init__(self, status: int, code: str, message: str, close: bool = False, retry_after_s: int = 0) -> None:
+    def __init__(self, status: int, reason: str, message: str, close: bool = False, retry_after_s: int = 0) -> None:
         super().__init__(message)
-        self.status, self.code, self.message = status, code, message
+        self.status, self.reason, self.message = status, reason, message
         self.close, self.retry_after_s = close, retry_after_s
 
 
-def error(status: int, code: str, message: str) -> bytes:
-    """The body of an error."""
+def error(status: int, reason: str, message: str) -> bytes:
+    """The body of an error. `code` is the status, as vLLM has it; `reason` is one word for programs."""
     kind = TYPES.get(status, "invalid_request_error")
-    return json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}}).encode()
+    return json.dumps({"error": {"message": message, "type": kind, "param": None, "code": status, "reason": reason}}).encode()
 
 
-def error_event(status: int, code: str, message: str) -> bytes:
+def error_event(status: int, reason: str, message: str) -> bytes:
     """The last event of a stream that broke."""
-    return b"data: " + error(status, code, message) + b"\n\n"
+    return b"data: " + error(status, reason, message) + b"\n\n"
 
 
 def status_line(status: int) -> bytes:

@@ -41,4 +41,6 @@ class Drains:
             new.write_text(json.dumps(kept) + "\n", encoding="utf-8")
             new.replace(file)
         except OSError as error:
-            say(f"{self._path}: which backends are drained cannot be kept ({error.strerror}): a restart of the gateway forgets it")
+            say(
+                f"{self._path}: which backends are drained cannot be kept ({error.strerror}): a restart of the gateway forgets it"
+            )

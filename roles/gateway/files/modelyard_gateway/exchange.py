@@ -25,7 +25,7 @@ LISTING_TIMEOUT_S = 5.0
 
 
 class Exchange:
-    """One request and its reply. `over`: answered, or nobody is there to be answered. `complete`: the request has come in whole."""
+    """One request and its reply. `over`: answered, or there is nobody to answer. `complete`: the request has come in whole."""
 
     def __init__(self, gateway: Gateway, client: Client, request: Request) -> None:
         self.gateway, self.client, self.request = gateway, client, request
@@ -103,11 +103,11 @@ class Exchange:
         self.record.error = refused.message
         if self._reply is not None and self._reply.begun:
             self.record.truncated = True
-            self._reply.break_off(refused.status, refused.code, refused.message)
+            self._reply.break_off(refused.status, refused.reason, refused.message)
             self._finish(self._reply.status, True)
             return
         self.gateway.count("refused")
-        body = answers.error(refused.status, refused.code, refused.message)
+        body = answers.error(refused.status, refused.reason, refused.message)
         self._answer(refused.status, body, refused.close, refused.retry_after_s)
 
     def client_gone(self) -> None:

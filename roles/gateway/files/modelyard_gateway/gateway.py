@@ -148,7 +148,7 @@ class Gateway:
         if settings.log.path:
             self.log = ResultLog(settings.log.path, int(settings.log.limit_mb * MIB), settings.log.keep)
         if settings.admin.port:
-            from modelyard_gateway import admin  # noqa: PLC0415: aiohttp takes a while to load and is not needed without it
+            from modelyard_gateway import admin  # noqa: PLC0415 (aiohttp takes a while to load and is not needed without it)
 
             self._admin = await admin.start(self)
         try:
@@ -164,7 +164,11 @@ class Gateway:
 
     def reload(self, settings: Settings) -> None:
         """Take over another configuration. SettingsError or KeysError leaves everything as it is."""
-        fixed = [name for name in ("host", "port", "admin", "log", "state_file") if getattr(settings, name) != getattr(self.settings, name)]
+        fixed = [
+            name
+            for name in ("host", "port", "admin", "log", "state_file")
+            if getattr(settings, name) != getattr(self.settings, name)
+        ]
         key, keys = read_key(settings.backend_key_file), Keys(settings.keys_file) if settings.keys_file else None
         self.backends.update(settings, self.now(), time.time())
         self.queue.size, self.pool.idle_s = settings.queue_size, settings.backend_idle_s

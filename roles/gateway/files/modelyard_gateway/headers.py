@@ -60,7 +60,9 @@ def new_id() -> str:
 def request(method: str, target: bytes, http11: bool, keep_alive: bool, headers: Headers) -> Request:
     """The head as the gateway uses it. Raises Refused when it must not go on."""
     if method not in METHODS:
-        raise Refused(405 if method == "TRACE" else 501, "method_not_supported", f"The method {method} is not served here", close=True)
+        raise Refused(
+            405 if method == "TRACE" else 501, "method_not_supported", f"The method {method} is not served here", close=True
+        )
     if not _TARGET.fullmatch(target):
         raise Refused(400, "bad_target", "The request target must be a path that begins with /", close=True)
     length: Optional[int] = None
@@ -138,7 +140,7 @@ def _without(lines: List[Tuple[bytes, bytes]], listed: Sequence[bytes]) -> Heade
 def to_backend(given: Request, client: str, address: str, hide_authorization: bool, key: bytes) -> bytes:
     """The head for the backend, but for how long the body is and the empty line.
 
-    `client`: its address, for X-Forwarded-For. `address`: of the backend, where the client gave no Host. `key`: the backend's own.
+    `client`: its address, for X-Forwarded-For. `address`: of the backend, for requests without Host. `key`: the backend's own.
     """
     parts = [given.method.encode(), b" ", given.target, b" HTTP/1.1\r\n"]
     if not given.host:
@@ -155,7 +157,7 @@ def to_backend(given: Request, client: str, address: str, hide_authorization: bo
 
 
 class ReplyHead(NamedTuple):
-    """The head of a backend's reply. `length`: None when it is not announced. `lines`: as bytes, what the client may see of it."""
+    """The head of a backend's reply. `length`: None when it is not announced. `lines`: what the client may see of it."""
 
     status: int
     length: Optional[int]

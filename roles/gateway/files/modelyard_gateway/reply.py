@@ -9,7 +9,7 @@ from modelyard_gateway.headers import ReplyHead, Request
 
 
 class Reply:
-    """One reply of a backend on its way. Its bytes are passed on unchanged, at once, and a head goes out with what comes with it."""
+    """One reply of a backend on its way. Its bytes go on unchanged and at once, the head in one write with the first of them."""
 
     def __init__(self, transport: asyncio.Transport, request: Request, head: ReplyHead, marks: bytes, close: bool) -> None:
         self._transport = transport
@@ -55,12 +55,12 @@ class Reply:
         if data:
             self._transport.write(data)
 
-    def break_off(self, status: int, code: str, message: str) -> None:
-        """End what the backend has not ended. The client sees that it is not whole: by an event, or by a connection that breaks."""
+    def break_off(self, status: int, reason: str, message: str) -> None:
+        """End what the backend has not ended. An event, or a connection that breaks, shows the client that it is not whole."""
         self.must_close = True
         if not self._can_add or self._transport.is_closing():
             self._transport.abort()
             return
         # An event that came only in part is ended first, so that ours is one of its own.
         gap = b"" if self._tail.endswith((b"\n\n", b"\r\n\r\n")) else b"\n\n"
-        self.pass_on(gap + answers.error_event(status, code, message), True)
+        self.pass_on(gap + answers.error_event(status, reason, message), True)

@@ -225,5 +225,7 @@ class Pool:
             if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EADDRNOTAVAIL, errno.ENOBUFS):
                 raise ConnectError("ours", f"the gateway cannot open a connection: {error.strerror}") from error
             refused = error.errno == errno.ECONNREFUSED
-            raise ConnectError("refused", "connection refused" if refused else f"no connection: {error.strerror or error}") from error
+            raise ConnectError(
+                "refused", "connection refused" if refused else f"no connection: {error.strerror or error}"
+            ) from error
         return cast(Connection, connection)

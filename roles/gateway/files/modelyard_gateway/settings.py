@@ -111,13 +111,17 @@ def load(path: str, overrides: Optional[Mapping[str, Any]] = None) -> Settings:
             given = json.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise SettingsError([f"{path}: cannot be read: {error.strerror}"]) from error
+        except json.JSONDecodeError as error:
+            line = (error.doc.splitlines() or [""])[min(error.lineno, error.doc.count("\n") + 1) - 1 :][:1]
+            raise SettingsError([f"{path}: no JSON: {error}: {''.join(line).strip()[:100]!r}"]) from error
         except ValueError as error:
             raise SettingsError([f"{path}: no JSON: {error}"]) from error
         if not isinstance(given, dict):
             raise SettingsError([f'{path}: wanted an object, like {{"port": 8000, "backends": [...]}}'])
     merged = dict(given)
     for name, value in (overrides or {}).items():
-        merged[name] = {**merged.get(name, {}), **value} if isinstance(value, dict) else value
+        before = merged.get(name)
+        merged[name] = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
     return read(merged)
 
 

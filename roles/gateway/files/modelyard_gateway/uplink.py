@@ -6,7 +6,7 @@ from typing import Callable, List, Optional
 
 from modelyard_gateway.headers import Request
 
-#: So many bytes of a request's body are kept, so that it can be sent once more to another backend. A longer one is sent only once.
+#: So many bytes of a body are kept, so that it can be sent once more to another backend. A longer one is sent only once.
 KEEP = 1024 * 1024
 
 
