@@ -112,8 +112,8 @@ def load(path: str, overrides: Optional[Mapping[str, Any]] = None) -> Settings:
         except OSError as error:
             raise SettingsError([f"{path}: cannot be read: {error.strerror}"]) from error
         except json.JSONDecodeError as error:
-            line = (error.doc.splitlines() or [""])[min(error.lineno, error.doc.count("\n") + 1) - 1 :][:1]
-            raise SettingsError([f"{path}: no JSON: {error}: {''.join(line).strip()[:100]!r}"]) from error
+            line = "".join(error.doc.splitlines()[error.lineno - 1 : error.lineno]).strip()[:100]
+            raise SettingsError([f"{path}: no JSON: {error}: {line!r}"]) from error
         except ValueError as error:
             raise SettingsError([f"{path}: no JSON: {error}"]) from error
         if not isinstance(given, dict):
