@@ -17,6 +17,9 @@ from modelyard_gateway.rotating import Rotating
 #: Lines and bytes that may wait for the disk.
 QUEUE_LINES = 10_000
 QUEUE_BYTES = 16 * 1024 * 1024
+#: Lines of so many seconds are written together.
+BATCH_S = 0.1
+_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str)
 #: Between two attempts when the log cannot be written, in seconds.
 RETRY_S = 1.0
 CLOSING_RETRY_S = 0.05
@@ -82,7 +85,7 @@ class ResultLog:
     def write(self, line: Mapping[str, Any]) -> None:
         """Hand a line to the writer. It is dropped and counted when too many wait already or it is no JSON."""
         try:
-            data = json.dumps(line, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8", "replace") + b"\n"
+            data = _JSON.encode(line).encode("utf-8", "replace") + b"\n"
         except Exception as exc:  # whatever it is, the request goes on
             with self._changed:
                 self._drop(f"a line is no JSON ({exc})")
@@ -96,7 +99,8 @@ class ResultLog:
                 self._queue.append(data)
                 self._waiting += 1
                 self._bytes += len(data)
-                self._changed.notify()
+                if len(self._queue) == 1:
+                    self._changed.notify()
 
     def state(self) -> Dict[str, Any]:
         """`path`, lines `written` and `dropped` since the start, `problem`: why the log cannot be written just now, or empty."""
@@ -134,6 +138,9 @@ class ResultLog:
                     break
                 note = self._note()
             if self._worked(lines or collections.deque([note]), missing):
+                # Many lines at once: waking this thread for each would take more of the requests' time than the lines do.
+                if not lines:
+                    self._hurry.wait(BATCH_S)
                 continue
             with self._changed:
                 if self._closing and time.monotonic() >= self._give_up_at:
