@@ -16,7 +16,7 @@ from gateway.kinds import Gateway, request
 from gateway.test_faults import chat, descriptors, in_flight, post, rest, wire
 from harness import free_port, until
 
-ROUNDS = 400
+ROUNDS = 240
 REQUESTS = [
     post(chat(max_tokens=2)),
     post(chat(max_tokens=2, stream=True)),
@@ -110,7 +110,7 @@ def lies(tmp_path: Path) -> Iterator[tuple[Gateway, Liar]]:
         count, base = 1, liar.port
 
     stub: Any = Stub()
-    quick = {"timeout_s": 0.5, "header_timeout_s": 0.5, "eject": {"server_errors": 1000, "for_s": 0.1}}
+    quick = {"timeout_s": 0.3, "header_timeout_s": 0.3, "eject": {"server_errors": 1000, "for_s": 0.1}}
     made = Gateway("modelyard", tmp_path, stub, **quick)
     made.serves = lambda: well(made)  # type: ignore[method-assign]
     with made.running():

@@ -72,7 +72,7 @@ async def _serve(settings: Settings, arguments: argparse.Namespace) -> int:
     gateway = Gateway(settings)
     try:
         await gateway.start()
-    except (OSError, ValueError) as error:
+    except (OSError, SettingsError) as error:
         print(f"modelyard_gateway: {getattr(error, 'strerror', None) or error}", file=sys.stderr)
         return 1
     over = asyncio.Event()

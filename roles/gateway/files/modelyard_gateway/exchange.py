@@ -205,6 +205,7 @@ class Exchange:
         repeatable = self.request.method in headers.REPEATABLE and self._up.can_repeat
         if repeatable and connection is not None and connection.used and not self._again:
             self._again = True  # it was idle for too long, perhaps; that says nothing about the backend
+            self._flows_again()
             self._up.rewind()
             self._connect(backend)
             return
@@ -318,6 +319,7 @@ class Exchange:
         self._finish(status, close)
 
     def _release(self, reusable: bool) -> None:
+        self._flows_again()
         connection, self._connection = self._connection, None
         backend, self.backend = self.backend, None
         if connection is not None:
@@ -326,6 +328,11 @@ class Exchange:
             connection.end(reusable)
         if backend is not None:
             self.gateway.release(backend)
+
+    def _flows_again(self) -> None:
+        # The connection that was slow is given up, and would never say that it is fast again.
+        if self._backend_slow:
+            self.on_flow(False)
 
     def _finish(self, status: Optional[int], close: bool, reusable: bool = False) -> None:
         self.over = True

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, Coroutine, Dict, Optional, Set
 
-from modelyard_gateway import events, health
+from modelyard_gateway import events
 from modelyard_gateway.answers import Refused
 from modelyard_gateway.backends import Backend, Backends
 from modelyard_gateway.client_side import Client
@@ -19,10 +19,9 @@ from modelyard_gateway.keys import Keys
 from modelyard_gateway.result_log import ResultLog
 from modelyard_gateway.server_side import Pool
 from modelyard_gateway.settings import Settings, SettingsError
+from modelyard_gateway.upkeep import Upkeep
 from modelyard_gateway.waiting import Waiting
 
-#: Between two looks at what takes too long. Seconds; short waits in the settings are as exact as this.
-SWEEP_S = 0.1
 MIB = 1024 * 1024
 BACKLOG = 4096
 
@@ -46,8 +45,8 @@ class Gateway:
     def __init__(self, settings: Settings) -> None:
         self._loop = asyncio.get_running_loop()
         self.now = self._loop.time
-        self._offset = time.time() - self.now()
         self.started_at = time.time()
+        self.set_clock(self.started_at)
         self.stopping = False
         self.totals: Dict[str, int] = {}
         self.clients: Set[Client] = set()
@@ -58,11 +57,10 @@ class Gateway:
         self.log: Optional[ResultLog] = None
         self._drains = Drains(settings.state_file)
         self._tasks: Set[asyncio.Task[None]] = set()
-        self._lookers: Dict[Backend, asyncio.Task[None]] = {}
         self._server: Optional[asyncio.AbstractServer] = None
         self._admin: Any = None
         self._cut = asyncio.Event()
-        self._log_problem = ""
+        self._upkeep = Upkeep(self)
         self._take(settings, read_key(settings.backend_key_file), Keys(settings.keys_file) if settings.keys_file else None)
         self._drains.restore(self.backends, self.say)
 
@@ -86,6 +84,10 @@ class Gateway:
     def unix(self, now: float) -> float:
         """Unix time of a moment of `now()`."""
         return now + self._offset
+
+    def set_clock(self, unix: float) -> None:
+        """It is that Unix time now."""
+        self._offset = unix - self.now()
 
     def say(self, text: str) -> None:
         """One line about an event, for people."""
@@ -117,6 +119,16 @@ class Gateway:
     def release(self, backend: Backend) -> None:
         """A request has ended at a backend; the next one that waits takes its place."""
         self.backends.release(backend)
+        self.changed()
+
+    def looked(self, backend: Backend, problem: str) -> None:
+        """Somebody has looked at /health of a backend."""
+        now = self.now()
+        self.backends.looked(backend, problem, now, self.unix(now))
+        self.changed()
+
+    def changed(self) -> None:
+        """Something about the backends may have changed: those that wait may go on, and what has happened is logged."""
         self._serve_waiting()
         self._news()
 
@@ -137,28 +149,29 @@ class Gateway:
         """Give a backend requests again."""
         self.backends.undrain(self._named(name))
         self._drains.save(self.backends, self.say)
-        self._serve_waiting()
-        self._news()
+        self.changed()
 
     # Beginning and end
 
     async def start(self) -> None:
-        """Listen. OSError with a message for people when that is not possible."""
+        """Listen. OSError or SettingsError with a message for people when that is not possible."""
         settings = self.settings
         if settings.log.path:
             self.log = ResultLog(settings.log.path, int(settings.log.limit_mb * MIB), settings.log.keep)
         if settings.admin.port:
-            from modelyard_gateway import admin  # noqa: PLC0415 (aiohttp takes a while to load and is not needed without it)
+            from modelyard_gateway import admin, token_file  # noqa: PLC0415 (aiohttp takes a while to load and is not needed without it)
 
-            self._admin = await admin.start(self)
+            try:
+                self._admin = await admin.start(self)
+            except token_file.TokenProblem as error:
+                raise SettingsError([f"admin.token_file: {error}"]) from error
         try:
             self._server = await self._loop.create_server(lambda: Client(self), settings.host, settings.port, backlog=BACKLOG)
         except OSError as error:
             taken = error.errno == errno.EADDRINUSE
             why = "the port is taken by another program" if taken else error.strerror or str(error)
             raise OSError(error.errno, f"cannot listen on {settings.host}:{settings.port}: {why}") from error
-        self._look_at_all()
-        self.spawn(self._sweep())
+        self._upkeep.start()
         names = ", ".join(backend.name for backend in self.backends.all)
         self.say(f"listening on {settings.host}:{settings.port} for {names}")
 
@@ -173,9 +186,8 @@ class Gateway:
         self.backends.update(settings, self.now(), time.time())
         self.queue.size, self.pool.idle_s = settings.queue_size, settings.backend_idle_s
         self._take(settings, key, keys)
-        self._look_at_all()
-        self._news()
-        self._serve_waiting()
+        self._upkeep.look_at_all()
+        self.changed()
         self.say("configuration read again" + (f"; only a restart changes {', '.join(fixed)}" if fixed else ""))
 
     def stop(self) -> None:
@@ -245,47 +257,3 @@ class Gateway:
             exchange = self.queue.take()
             assert exchange is not None
             exchange.turn(backend)
-
-    def _look_at_all(self) -> None:
-        for backend in self.backends.all:
-            if backend not in self._lookers:
-                self._lookers[backend] = self.spawn(self._look(backend))
-
-    async def _look(self, backend: Backend) -> None:
-        while backend in self.backends.all:
-            problem = await health.look(self.pool, backend, self.settings.health.timeout_s)
-            now = self.now()
-            self.backends.looked(backend, problem, now, self.unix(now))
-            self._news()
-            self._serve_waiting()
-            await asyncio.sleep(health.pause_s(backend, self.settings.health.interval_s, now))
-        del self._lookers[backend]
-
-    async def _sweep(self) -> None:
-        turn = 0
-        while True:
-            await asyncio.sleep(SWEEP_S)
-            turn += 1
-            now = self.now()
-            for client in list(self.clients):
-                client.check_time(now)
-            self.backends.look_for_hung(now)
-            self.pool.close_idle(self.settings.backend_idle_s)
-            self._serve_waiting()
-            self._news()
-            if turn % 10 == 0:
-                self._offset = time.time() - self.now()
-                self._look_at_files()
-
-    def _look_at_files(self) -> None:
-        if self.keys is not None:
-            before = self.keys.problem
-            if self.keys.refresh():
-                self.say("keys read again")
-            elif self.keys.problem and self.keys.problem != before:
-                self.say(f"keys: {self.keys.problem}")
-        if self.log is not None:
-            problem = self.log.state()["problem"]
-            if problem != self._log_problem:
-                self._log_problem = problem
-                self.say(f"result log: {problem or 'is written again'}")
