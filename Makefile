@@ -8,7 +8,7 @@ VENV := .venv
 ANSIBLE := $(VENV)/bin/ansible-playbook -i inventory/demo -e demo_topology=$(TOPOLOGY) -e demo_port=$(PORT)
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet --quiet install
 
-.PHONY: help demo demo-stop test bench lint unit integration gateway scenarios e2e pythons lock clean
+.PHONY: help demo demo-stop test bench bench-gateway lint unit integration gateway scenarios e2e pythons lock clean
 
 help: ## Show the commands
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  \1\t/p' Makefile | expand -t 16
@@ -26,6 +26,9 @@ bench: $(VENV)/test ## Compare a preflight with Ansible's setup, eight instances
 	@PYTHONPATH=tests:tools $(VENV)/bin/python tools/bench_hosts.py
 	@PYTHONPATH=tests $(VENV)/bin/python tools/bench_instances.py
 	@PYTHONPATH=tests $(VENV)/bin/python tools/bench.py
+
+bench-gateway: $(VENV)/test ## Compare the gateway with HAProxy, nginx, vllm-router and a plain proxy (10 minutes; ARGS="--quick": 2)
+	@PYTHONPATH=tools $(VENV)/bin/python -m bench_gateway $(ARGS)
 
 lint: $(VENV)/test ## Only the linters and the type check
 	@tools/test.sh lint
