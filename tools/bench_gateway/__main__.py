@@ -24,6 +24,9 @@ from bench_gateway import machine, proxies, report
 from bench_gateway.loads import ENGINES, Bench, all_loads, sick_loads
 from bench_gateway.proxies import ROOT, Proxy
 
+#: Measured only when it is named: what the result log costs.
+UNLOGGED = "modelyard-log"
+
 
 def arguments() -> argparse.Namespace:
     """The command line."""
@@ -49,6 +52,7 @@ def competitors(base: int, engines: list[int], folder: Path) -> dict[str, Callab
         "vllm-router": lambda: proxies.router(base + 6, engines, router_place),
         "modelyard": lambda: proxies.ours("modelyard", base + 8, engines, folder),
         "modelyard+keys": lambda: proxies.ours("modelyard+keys", base + 10, engines, folder, keys=True),
+        UNLOGGED: lambda: proxies.ours(UNLOGGED, base + 12, engines, folder, log=False),
     }
 
 
@@ -79,7 +83,7 @@ def main() -> None:
     try:
         bench.start()
         for name, make in competitors(given.port, bench.engines, folder).items():
-            if given.only and name not in given.only.split(","):
+            if name not in given.only.split(",") if given.only else name == UNLOGGED:
                 continue
             try:
                 proxy = make()
