@@ -36,12 +36,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="write all figures of all runs to this file")
     parser.add_argument("--only", default="", help="these proxies alone, separated by commas")
     parser.add_argument("--loads", default="", help="only loads with one of these words, separated by commas")
+    parser.add_argument(
+        "--package", type=Path, default=proxies.PACKAGE, help="where modelyard_gateway lies, to compare two versions"
+    )
     parser.add_argument("--port", type=int, default=22500, help="the first of 40 free ports")
     parser.add_argument("--quiet-s", type=float, default=60, help="how long to wait for a quiet machine before a round")
     return parser.parse_args()
 
 
-def competitors(base: int, engines: list[int], folder: Path) -> dict[str, Callable[[], Proxy]]:
+def competitors(base: int, engines: list[int], folder: Path, package: Path) -> dict[str, Callable[[], Proxy]]:
     """All that is measured, by name, each made when it is needed."""
     router_place = ROOT / ".cache" / "bench" / "vllm-router"
     return {
@@ -50,9 +53,9 @@ def competitors(base: int, engines: list[int], folder: Path) -> dict[str, Callab
         "nginx": lambda: proxies.nginx(base + 2, engines, folder),
         "haproxy": lambda: proxies.haproxy(base + 4, engines, folder),
         "vllm-router": lambda: proxies.router(base + 6, engines, router_place),
-        "modelyard": lambda: proxies.ours("modelyard", base + 8, engines, folder),
-        "modelyard+keys": lambda: proxies.ours("modelyard+keys", base + 10, engines, folder, keys=True),
-        UNLOGGED: lambda: proxies.ours(UNLOGGED, base + 12, engines, folder, log=False),
+        "modelyard": lambda: proxies.ours("modelyard", base + 8, engines, folder, package),
+        "modelyard+keys": lambda: proxies.ours("modelyard+keys", base + 10, engines, folder, package, keys=True),
+        UNLOGGED: lambda: proxies.ours(UNLOGGED, base + 12, engines, folder, package, log=False),
     }
 
 
@@ -82,7 +85,7 @@ def main() -> None:
     began = time.monotonic()
     try:
         bench.start()
-        for name, make in competitors(given.port, bench.engines, folder).items():
+        for name, make in competitors(given.port, bench.engines, folder, given.package).items():
             if name not in given.only.split(",") if given.only else name == UNLOGGED:
                 continue
             try:

@@ -124,7 +124,7 @@ def render(template: str, gateway: dict[str, Any], target: Path) -> Path:
     return target
 
 
-def ours(name: str, port: int, engines: list[int], folder: Path, keys: bool = False, log: bool = True) -> Proxy:
+def ours(name: str, port: int, engines: list[int], folder: Path, package: Path, keys: bool = False, log: bool = True) -> Proxy:
     """Our gateway with result log, metrics and ids."""
     own = folder / name
     own.mkdir(exist_ok=True)
@@ -136,7 +136,7 @@ def ours(name: str, port: int, engines: list[int], folder: Path, keys: bool = Fa
     if not log:
         config.write_text(json.dumps({**json.loads(config.read_text(encoding="utf-8")), "log": {}}), encoding="utf-8")
     argv = [sys.executable, "-m", "modelyard_gateway", "--config", str(config)]
-    return Proxy(name, port, argv, {"PYTHONPATH": str(PACKAGE)})
+    return Proxy(name, port, argv, {"PYTHONPATH": str(package)})
 
 
 def haproxy(port: int, engines: list[int], folder: Path) -> Proxy:
