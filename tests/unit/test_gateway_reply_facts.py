@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from modelyard_gateway import thinking
+from modelyard_gateway import reply_stream, thinking
 from modelyard_gateway.json_windows import HEAD, TAIL
 from modelyard_gateway.reply_facts import NOTHING, ReplyFacts
 
@@ -211,11 +212,13 @@ anything = st.text(alphabet=st.sampled_from('ab"\\<think>/é\n🙂:'), max_size=
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(anything, max_size=6), st.lists(st.integers(0, 2500), max_size=8), st.booleans())
-def test_the_borders_of_chunks_do_not_matter(texts, cuts, streamed):
+@given(st.lists(anything, max_size=6), st.lists(st.integers(0, 2500), max_size=8), st.booleans(), st.sampled_from([1, 150, 900]))
+def test_the_borders_of_chunks_do_not_matter(texts, cuts, streamed, gather):
     raw = stream(*texts) if streamed else document(*(choice(text, index) for index, text in enumerate(texts)))
     more = SSE if streamed else {}
-    assert read(raw, cuts=cuts, **more) == read(raw, **more)
+    whole = read(raw, **more)
+    with mock.patch.object(reply_stream, "GATHER", gather):
+        assert read(raw, cuts=cuts, **more) == whole
 
 
 @settings(max_examples=100, deadline=None)

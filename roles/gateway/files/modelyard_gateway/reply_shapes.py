@@ -6,6 +6,8 @@ from typing import Any, Dict, List, Mapping, Optional
 
 from modelyard_gateway import thinking
 
+_USUAL = frozenset(("role", "content"))
+
 
 def mapping(value: Any) -> Mapping[str, Any]:
     """The value when it is an object, else an empty one."""
@@ -44,6 +46,18 @@ def text(choice: Mapping[str, Any]) -> str:
         if "message" in choice and shown:
             shown += ")"
     return shown
+
+
+def plain_text(event: Mapping[str, Any]) -> Optional[str]:
+    """The text of an event of the usual form, which is read at once: one choice, and text alone in it. None for all others."""
+    try:
+        (choice,) = event["choices"]
+        delta = choice["delta"]
+        content = delta["content"]
+        usual = choice["index"] == 0 and isinstance(content, str) and delta.keys() <= _USUAL and "message" not in choice
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+    return content if usual else None
 
 
 def reasoning(choice: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ failure; the beginning and the end of the stream are kept, and decoded when it i
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, Iterable, Iterator, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 from modelyard_gateway import reply_shapes as shapes
 from modelyard_gateway import thinking
@@ -15,11 +15,14 @@ from modelyard_gateway.json_windows import Ends
 
 HEAD = 32 * 1024
 TAIL = 16 * 1024
+#: Events are looked through when so many bytes of them have come: that costs less than one by one, and nothing waits for it.
+GATHER = 16 * 1024
 #: A line that is longer is not looked into (all logprobs of a large vocabulary).
 LONGEST_LINE = 256 * 1024
 DONE = (b"data: [DONE]", b"data:[DONE]")
 #: So many characters of the text tell how it begins.
 ENOUGH = 64
+_DECODE = json.JSONDecoder().raw_decode
 # In JSON a quote inside a text has a backslash before it, so the first three can only be keys.
 SIGNS = (b'"finish_reason":"', b'"finish_reason": "', b'"error"', b"think>")
 
@@ -28,8 +31,10 @@ class Stream:
     """Fed with the bytes of an event stream."""
 
     def __init__(self, snippet: int, error_bytes: int) -> None:
-        self.tokens_seen = 0
+        self._events = 0
         self._ends = Ends(HEAD, TAIL)
+        self._gathered: List[bytes] = []
+        self._size = 0
         self._snippet, self._error_bytes = snippet, error_bytes
         self._rest = b""
         self._skipping = False
@@ -37,8 +42,23 @@ class Stream:
         self._error: Optional[str] = None
         self._opened = self._thought = False
 
+    @property
+    def tokens_seen(self) -> int:
+        """Data events so far."""
+        self._look_through()
+        return self._events
+
     def feed(self, data: bytes) -> None:
         """Take the next bytes."""
+        self._gathered.append(data)
+        self._size += len(data)
+        if self._size >= GATHER:
+            self._look_through()
+
+    def _look_through(self) -> None:
+        """Look through what has been gathered."""
+        data = b"".join(self._gathered)
+        self._gathered, self._size = [], 0
         self._ends.feed(data)
         if self._rest:
             data = self._rest + data
@@ -53,19 +73,21 @@ class Stream:
         if self._skipping:  # the rest of a line that was too long
             lines = lines[lines.find(b"\n") + 1 :]
             self._skipping = False
-            self.tokens_seen += 1
-        self.tokens_seen += lines.count(b"\ndata:") + lines.startswith(b"data:")
-        for sign in SIGNS:
-            if sign in lines:
-                self._look(lines)
-                return
+            self._events += 1
+        self._events += lines.count(b"\ndata:") + lines.startswith(b"data:")
+        self._look(lines)
 
     def _look(self, lines: bytes) -> None:
-        """Decode lines in which something was seen."""
-        for line in lines.split(b"\n"):
-            if any(sign in line for sign in SIGNS):
-                for event in _events([line]):
-                    self._note(event)
+        """Decode the lines in which something is to be seen."""
+        place = 0
+        while True:
+            hits = [hit for hit in (lines.find(sign, place) for sign in SIGNS) if hit >= 0]
+            if not hits:
+                return
+            begin, end = lines.rfind(b"\n", 0, min(hits)) + 1, lines.find(b"\n", min(hits))
+            place = end + 1 if end >= 0 else len(lines)
+            for event in _events([lines[begin:place]]):
+                self._note(event)
 
     def _note(self, event: Mapping[str, Any]) -> None:
         if event.get("error") and self._error is None:
@@ -81,6 +103,7 @@ class Stream:
 
     def finish(self) -> Dict[str, Any]:
         """The facts; see ReplyFacts."""
+        self._look_through()
         if self._rest:
             self._look(self._rest)
         head, tail = self._ends.head(), self._ends.tail()
@@ -106,12 +129,17 @@ class Stream:
         text, reasoning, any_choice = "", "", False
         enough = max(self._snippet, ENOUGH)
         for event in _events(head.split(b"\n")):
-            for choice in shapes.choices(event):
+            plain = shapes.plain_text(event)
+            if plain is not None:
                 any_choice = True
-                if choice.get("index", 0) == 0:
-                    text += shapes.text(choice)
-                    reasoning += shapes.reasoning(choice)
-            if len(text.strip()) > enough:
+                text += plain
+            else:
+                for choice in shapes.choices(event):
+                    any_choice = True
+                    if choice.get("index", 0) == 0:
+                        text += shapes.text(choice)
+                        reasoning += shapes.reasoning(choice)
+            if len(text) > enough and len(text.strip()) > enough:
                 break
         if not any_choice:
             return None, ""
@@ -124,8 +152,9 @@ def _events(lines: Iterable[bytes]) -> Iterator[Mapping[str, Any]]:
     for line in lines:
         if line.startswith(b"data:"):
             try:
-                event = json.loads(line[5:])
+                data = line[5:].strip().decode()
+                event, end = _DECODE(data)
             except (ValueError, RecursionError):
                 continue
-            if isinstance(event, dict):
+            if isinstance(event, dict) and end == len(data):
                 yield event
