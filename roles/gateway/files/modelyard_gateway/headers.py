@@ -7,8 +7,8 @@ coding. What matters most is looked at here once more, because it is what one se
 from __future__ import annotations
 
 import re
+from os import urandom
 from typing import List, NamedTuple, Optional, Sequence, Tuple
-from uuid import uuid4
 
 from modelyard_gateway.answers import Refused
 
@@ -54,7 +54,7 @@ class Request(NamedTuple):
 
 def new_id() -> str:
     """An id for a request that has none."""
-    return uuid4().hex
+    return urandom(16).hex()
 
 
 def request(method: str, target: bytes, http11: bool, keep_alive: bool, headers: Headers) -> Request:

@@ -7,6 +7,7 @@ a line says how many are missing and why.
 from __future__ import annotations
 
 import collections
+import functools
 import json
 import threading
 import time
@@ -37,7 +38,12 @@ TEXT = 1000
 def moment(unix: float) -> str:
     """`2026-11-29T17:00:00.123Z`."""
     thousandths = int(unix * 1000)
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(thousandths // 1000)) + f".{thousandths % 1000:03d}Z"
+    return f"{_second(thousandths // 1000)}.{thousandths % 1000:03d}Z"
+
+
+@functools.lru_cache(maxsize=16)
+def _second(unix: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(unix))
 
 
 def entry(at: float, **values: Any) -> Dict[str, Any]:
