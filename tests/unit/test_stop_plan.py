@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import pytest
-from ansible_collections.modelyard.core.plugins.module_utils.process import identity, proc
+from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, proc
 from ansible_collections.modelyard.core.plugins.module_utils.process.stop import look, plan
+from ansible_collections.modelyard.core.plugins.module_utils.process.stop import settings as settings_of_stop
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -122,6 +123,35 @@ def test_a_server_that_waits_alone_for_clients_is_given_a_moment():
     assert left == set()
 
 
+GATEWAY_LIMITS = plan.Limits(grace_s=45, term_s=1, kill_s=1, drain_s=80, linger_s=80)
+
+
+@pytest.mark.parametrize("children", [[], [WORKERS[0]], WORKERS], ids=["ours", "nginx", "haproxy"])
+def test_a_gateway_gets_one_signal_while_its_requests_end(children):
+    # Its children are told by their parent; a second signal to it, or one to them, would cut the requests off.
+    wills = {99: Will(with_parent=1), 100: Will(on_int=75), **{child.pid: Will(on_term=0, with_parent=0.5) for child in children}}
+    sent, left = simulate([KEEPER, SERVER, *children], wills, GATEWAY_LIMITS)
+    assert (sent, left) == ([(0.0, "SIGINT", 100)], set())
+
+
+def test_a_gateway_that_does_not_end_is_ended_after_its_time():
+    sent, left = simulate([KEEPER, SERVER], {99: Will(with_parent=1), 100: STUBBORN}, GATEWAY_LIMITS)
+    assert signals(sent) == [("SIGINT", 100), ("SIGTERM", 100), ("SIGKILL", 100)]
+    assert sent[1][0] == pytest.approx(80, abs=1)
+    assert left == set()
+
+
+def test_a_server_may_linger_as_long_as_service_json_says(tmp_path):
+    assert settings_of_stop.read(str(tmp_path), "tiny", []).limits.linger_s == plan.LINGER_S
+    folder = layout.service_dir(str(tmp_path), "tiny.gateway")
+    folder.mkdir(parents=True)
+    layout.write_json(folder / "service.json", {"stop": {"linger_s": 310}})
+    limits = settings_of_stop.read(str(tmp_path), "tiny.gateway", [None]).limits
+    assert (limits.linger_s, limits.drain_s) == (310, 310)
+    layout.write_json(folder / "service.json", {"stop": {"linger_s": "soon"}})
+    assert settings_of_stop.read(str(tmp_path), "tiny.gateway", []).limits == plan.Limits()
+
+
 def test_a_server_with_an_engine_is_never_called_alone():
     sent, _ = simulate([SERVER, WORKERS[0]], {100: Will(on_int=19), 103: Will(with_parent=1)})
     assert signals(sent) == [("SIGINT", 100)]
@@ -199,7 +229,7 @@ members = st.lists(
 @settings(max_examples=1000)
 @given(
     tree=members,
-    limits=st.builds(plan.Limits, st.floats(0, 60), st.floats(0, 40), st.floats(0, 20), st.floats(0, 40)),
+    limits=st.builds(plan.Limits, st.floats(0, 60), st.floats(0, 40), st.floats(0, 20), st.floats(0, 40), st.floats(0, 60)),
     deaf_until=st.floats(0, 60),
 )
 def test_a_stop_always_ends_and_signals_only_members_in_order(tree, limits, deaf_until):

@@ -4,7 +4,7 @@ For the processes of one instance (a group), in this order, each step only for w
 
     ask       SIGINT once to each API server, and wait: its engine may work off requests. SIGTERM when nothing moves, because a
               signal sent while the engine loads was once lost. A server that is left alone waits for clients that do not
-              hang up, perhaps for ever: it is given LINGER_S.
+              hang up, perhaps for ever: it is given `linger_s`. (A gateway is nothing but such a server, and has requests.)
     cores     SIGTERM to engine cores; their workers end with them
     workers   SIGTERM to what is left
     kill      SIGKILL, one process at a time. What is in the kernel (D, or R in a driver) may stay: the wait is bounded
@@ -42,12 +42,16 @@ _KILL_ORDER = {CORE: 0, WORKER: 1, HELPER: 2, SERVER: 3, KEEPER: 4}
 
 
 class Limits(NamedTuple):
-    """How long each step may take, in seconds. `drain_s`: what the engine itself was allowed for open requests."""
+    """How long each step may take, in seconds. `drain_s`: what the engine itself was allowed for open requests.
+
+    `linger_s`: how long a server that is left alone may go on after it was asked.
+    """
 
     grace_s: float = 45.0
     term_s: float = TERM_S
     kill_s: float = KILL_S
     drain_s: float = 0.0
+    linger_s: float = LINGER_S
 
 
 class Member(NamedTuple):
@@ -165,7 +169,7 @@ def _ask(course: Course, members: Sequence[Member], now: float, limits: Limits) 
     if all(m.role in (SERVER, HELPER) for m in engine):
         if course.alone_since is None:
             course = course._replace(alone_since=now)
-        if now - _time(course.alone_since, now) >= LINGER_S:
+        if now - _time(course.alone_since, now) >= limits.linger_s:
             return _to(course, CORES, now), []
     else:
         course = course._replace(alone_since=None)

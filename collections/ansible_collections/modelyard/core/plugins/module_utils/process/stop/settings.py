@@ -35,7 +35,10 @@ def read(
     written = written if isinstance(written, dict) else {}
     known: Dict[str, Any] = {**written, **given}
     usual = plan.Limits()
+    linger_s = _number(known.get("linger_s"), usual.linger_s)
     drains = [_number(state["request"].get("shutdown_timeout_s"), 0.0) for state in states if state]
+    # A server that may go on alone for longer than usual works off requests all that time, as a gateway does.
+    drains += [linger_s] if linger_s > usual.linger_s else []
     return Settings(
         limits=plan.Limits(
             grace_s=_number(known.get("grace_s"), usual.grace_s),
@@ -43,6 +46,7 @@ def read(
             kill_s=_number(known.get("kill_s"), usual.kill_s),
             # A second signal would cut the engine's own time for open requests short.
             drain_s=max(drains, default=0.0),
+            linger_s=linger_s,
         ),
         memory_s=_number(known.get("memory_s"), MEMORY_S),
         unit_more_s=sum(

@@ -1,0 +1,113 @@
+"""Instances of a service behind its running gateway: taken out before they are stopped, taken in when they have proven themselves.
+
+Everything here may raise GatewayError, except `leave`, which a stop calls: a gateway that does not answer stops no stop.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable, Collection, Dict, List, NamedTuple
+
+from ansible_collections.modelyard.core.plugins.module_utils.gateway import control, place
+from ansible_collections.modelyard.core.plugins.module_utils.gateway.errors import GatewayError
+
+Say = Callable[[str], None]
+POLL_S = 0.3
+
+
+class Door(NamedTuple):
+    """One instance as the gateway sees it. `in_flight`: requests that it has from there now."""
+
+    name: str
+    draining: bool
+    in_flight: int
+
+
+def _names(home: str, service: str, indexes: Collection[int]) -> List[str]:
+    """Those of the instances that the gateway knows: one that was just added is not among them before its next reload."""
+    known = (place.spec(home, service) or {}).get("backends", [])
+    return [one["name"] for one in known if one["index"] in indexes]
+
+
+def _spec(home: str, service: str) -> Dict[str, Any]:
+    found = place.spec(home, service)
+    if found is None:
+        raise GatewayError(f"{place.folder(home, service) / place.SPEC_FILE} is not there or not whole: deploy the service again")
+    return found
+
+
+def look(home: str, service: str) -> List[Door]:
+    """All instances that the gateway has."""
+    said = control.status(place.folder(home, service), _spec(home, service))["backends"]
+    return [Door(str(one["name"]), bool(one["draining"]), int(one.get("in_flight") or 0)) for one in said]
+
+
+def out(home: str, service: str, indexes: Collection[int]) -> List[str]:
+    """No new requests to these instances; the names of those for which that is new."""
+    return _put(home, service, indexes, True)
+
+
+def into(home: str, service: str, indexes: Collection[int]) -> List[str]:
+    """Requests to these instances again; the names of those for which that is new."""
+    return _put(home, service, indexes, False)
+
+
+def _put(home: str, service: str, indexes: Collection[int], draining: bool) -> List[str]:
+    folder, spec = place.folder(home, service), _spec(home, service)
+    before = {door.name: door.draining for door in look(home, service)}
+    changed = [name for name in _names(home, service, indexes) if before.get(name) is not draining]
+    for name in changed:
+        if draining:
+            control.drain(folder, spec, name)
+        else:
+            control.undrain(folder, spec, name)
+    return changed
+
+
+def wait_empty(home: str, service: str, indexes: Collection[int], wait_s: float, say: Say) -> bool:
+    """Wait until these instances have no request from the gateway, at most `wait_s`; True when all are empty."""
+    began = time.monotonic()
+    waiting = dict.fromkeys(_names(home, service, indexes), -1)
+    while True:
+        counts = {door.name: door.in_flight for door in look(home, service) if door.name in waiting}
+        seconds = time.monotonic() - began
+        for name, count in counts.items():
+            if waiting[name] < 0:
+                say(f"gateway: {name} takes no new requests, {count} in flight")
+            if count == 0:
+                if waiting[name] > 0:
+                    say(f"gateway: {name} empty after {seconds:.0f} s")
+                del waiting[name]
+            else:
+                waiting[name] = count
+        if not waiting or not counts:
+            return not waiting
+        if seconds >= wait_s:
+            for name, count in waiting.items():
+                say(f"gateway: {name} still {count} in flight after {seconds:.0f} s: going on")
+            return False
+        time.sleep(POLL_S)
+
+
+def leave(home: str, service: str, indexes: Collection[int], wait_s: float, say: Say) -> None:
+    """Before these instances are stopped: lead requests elsewhere and let those that run end, for at most `wait_s`.
+
+    They stay out until somebody takes them in again. Nothing is done where no gateway runs. Never raises.
+    """
+    if not indexes or not place.runs(home, service):
+        return
+    try:
+        out(home, service, indexes)
+        wait_empty(home, service, indexes, wait_s, say)
+    except GatewayError as exc:
+        say(f"gateway: {exc}; stopping all the same")
+    except Exception as exc:  # whatever a gateway of another version answers
+        say(f"gateway: it could not be told that instances leave: {type(exc).__name__}: {exc}; stopping all the same")
+
+
+def would_leave(home: str, service: str, indexes: Collection[int], wait_s: float) -> List[str]:
+    """The same in words, with nothing done."""
+    names = _names(home, service, indexes) if place.runs(home, service) else []
+    if not names:
+        return []
+    return [f"would take {', '.join(names)} out of the gateway and wait {wait_s:.0f} s at most until no request is left there"]
