@@ -1,6 +1,6 @@
 """Stop exactly one service, or some of its instances, gently first, and say what was done.
 
-drain, release the supervisor, signals in the order of plan.py, then look: processes, ports, cards, memory, shared memory. A pid
+Gateway, drain, supervisor, signals in the order of plan.py, then look: processes, ports, cards, memory, shared memory. A pid
 is signalled only together with its start time. Strangers and suspects are left alone. What cannot be solved goes to an admin.
 """
 
@@ -10,6 +10,7 @@ import signal
 import time
 from typing import Any, Callable, Collection, Dict, List, Mapping, Optional, Tuple
 
+from ansible_collections.modelyard.core.plugins.module_utils.gateway import doors
 from ansible_collections.modelyard.core.plugins.module_utils.process import identity, proc
 from ansible_collections.modelyard.core.plugins.module_utils.process.stop import (
     admin,
@@ -79,6 +80,15 @@ class Stop:
         ask += self.settings.unit_more_s
         return ask + 2 * limits.term_s + limits.kill_s + plan.KEEPER_S + plan.KEEPER_KILLED_S + 3 * plan.SETTLE_S
 
+    def serving(self) -> Dict[int, int]:
+        """Ports of the instances whose API server lives, by index."""
+        leaders = {(f.process.pid, f.process.start) for f in self.watch.living()}
+        return {
+            index: int(state["request"]["port"])
+            for index, state in self.watch.states.items()
+            if state and (state["leader"]["pid"], state["leader"]["start"]) in leaders
+        }
+
     # -- the steps -----------------------------------------------------------------------------------------------
 
     def run(self) -> Result:
@@ -88,12 +98,8 @@ class Stop:
         self.watch.look()
         self.found = [self.watch.describe(found) for found in self.watch.living() + self.watch.zombies()]
         if self.settings.release_supervisor:
-            leaders = {(f.process.pid, f.process.start) for f in self.watch.living()}
-            serving = {
-                index: int(state["request"]["port"])
-                for index, state in self.watch.states.items()
-                if state and (state["leader"]["pid"], state["leader"]["start"]) in leaders
-            }
+            serving = self.serving()
+            doors.leave(self.home, self.service, list(serving), self.settings.drain_s, self.say)
             before.drain(self.service, serving, self.settings, self.say)
             limit_s = self.limit_s + self.settings.memory_s
             done, problems = before.release(self.home, self.service, self.watch.states, limit_s, self.say)
@@ -255,7 +261,7 @@ def stop_service(
         stop = Stop(home, service, indexes, options, say)
         # A stop that was called by the supervisor is part of the one that holds the folders.
         mine = stop.watch.indexes if stop.settings.release_supervisor else []
-        with before.alone(home, service, mine, stop.limit_s + stop.settings.memory_s, stop.say):
+        with before.alone(home, service, mine, stop.limit_s + stop.settings.drain_s + stop.settings.memory_s, stop.say):
             return stop.run()
     except Exception as exc:  # no descriptors, no memory left, a file that people have edited: what was done so far is said
         why = str(exc) if isinstance(exc, OSError) else f"{type(exc).__name__}: {exc}"
@@ -298,7 +304,7 @@ def _first_steps(stop: Stop) -> List[str]:
     """What comes before the signals, in words."""
     if not stop.settings.release_supervisor or not stop.watch.ours:
         return []
-    words = []
+    words = doors.would_leave(stop.home, stop.service, list(stop.serving()), stop.settings.drain_s)
     if stop.settings.drain_command:
         words.append(f"would run the drain command, {stop.settings.drain_s:.0f} s at most: {stop.settings.drain_command}")
     kinds = {str(state["request"].get("supervisor") or "plain") for state in stop.watch.states.values() if state}
