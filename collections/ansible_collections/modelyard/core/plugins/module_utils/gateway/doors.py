@@ -1,4 +1,4 @@
-"""Instances of a service behind its running gateway: taken out before they are stopped, taken in when they have proven themselves.
+"""Instances of a service behind its running gateway: out before they are stopped, in when they have proven themselves.
 
 Everything here may raise GatewayError, except `leave`, which a stop calls: a gateway that does not answer stops no stop.
 """
@@ -42,25 +42,17 @@ def look(home: str, service: str) -> List[Door]:
     return [Door(str(one["name"]), bool(one["draining"]), int(one.get("in_flight") or 0)) for one in said]
 
 
-def out(home: str, service: str, indexes: Collection[int]) -> List[str]:
-    """No new requests to these instances; the names of those for which that is new."""
-    return _put(home, service, indexes, True)
+def would_put(home: str, service: str, indexes: Collection[int], draining: bool) -> List[str]:
+    """Names of those instances that are not yet out (`draining`), or not yet in."""
+    before = {door.name: door.draining for door in look(home, service)} if indexes else {}
+    return [name for name in _names(home, service, indexes) if before.get(name) is not draining]
 
 
-def into(home: str, service: str, indexes: Collection[int]) -> List[str]:
-    """Requests to these instances again; the names of those for which that is new."""
-    return _put(home, service, indexes, False)
-
-
-def _put(home: str, service: str, indexes: Collection[int], draining: bool) -> List[str]:
-    folder, spec = place.folder(home, service), _spec(home, service)
-    before = {door.name: door.draining for door in look(home, service)}
-    changed = [name for name in _names(home, service, indexes) if before.get(name) is not draining]
+def put(home: str, service: str, indexes: Collection[int], draining: bool) -> List[str]:
+    """No new requests to these instances, or requests again; the names of those for which that is new."""
+    changed = would_put(home, service, indexes, draining)
     for name in changed:
-        if draining:
-            control.drain(folder, spec, name)
-        else:
-            control.undrain(folder, spec, name)
+        (control.drain if draining else control.undrain)(place.folder(home, service), _spec(home, service), name)
     return changed
 
 
@@ -97,7 +89,7 @@ def leave(home: str, service: str, indexes: Collection[int], wait_s: float, say:
     if not indexes or not place.runs(home, service):
         return
     try:
-        out(home, service, indexes)
+        put(home, service, indexes, True)
         wait_empty(home, service, indexes, wait_s, say)
     except GatewayError as exc:
         say(f"gateway: {exc}; stopping all the same")

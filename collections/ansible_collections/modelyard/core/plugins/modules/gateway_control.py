@@ -1,0 +1,83 @@
+#!/usr/bin/python
+"""Module: take instances out of their running gateway, and in again."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: gateway_control
+short_description: Take instances of a service out of their running gateway, and in again
+description:
+  - An instance that is out gets no new requests; those that it has go on to their end.
+  - Does nothing where no gateway of the service runs, and changes nothing where an instance is already as wanted. Instances
+    that the gateway does not know yet are left out.
+  - In check mode it says what is and changes nothing.
+options:
+  home: {description: The project's folder on the host., type: path, required: true}
+  service: {description: Name of the service., type: str, required: true}
+  out: {description: Indexes of instances that are to get no new requests., type: list, elements: int, default: []}
+  in: {description: Indexes of instances that are to get requests again., type: list, elements: int, default: []}
+  wait_s:
+    description: "How long to wait until those in C(out) have no request left, in seconds. That some are left is no failure."
+    type: float
+    default: 0
+author: [Modelyard]
+"""
+
+EXAMPLES = r"""
+- name: Take one instance out before it is looked after
+  modelyard.core.gateway_control:
+    home: /opt/modelyard
+    service: qwen3-14b-32k
+    out: [3]
+    wait_s: 30
+"""
+
+RETURN = r"""
+runs: {description: Whether a gateway of the service runs., type: bool, returned: always}
+backends:
+  description: "C(name), C(draining) and C(in_flight) of all instances that the gateway has; none where no gateway runs."
+  type: list
+  elements: dict
+  returned: success
+actions: {description: What was done or seen in words., type: list, elements: str, returned: success}
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.modelyard.core.plugins.module_utils.gateway import doors, place
+from ansible_collections.modelyard.core.plugins.module_utils.gateway.errors import GatewayError
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "home": {"type": "path", "required": True},
+            "service": {"type": "str", "required": True},
+            "out": {"type": "list", "elements": "int", "default": []},
+            "in": {"type": "list", "elements": "int", "default": []},
+            "wait_s": {"type": "float", "default": 0.0},
+        },
+        supports_check_mode=True,
+    )
+    home, service, out, into = (module.params[key] for key in ("home", "service", "out", "in"))
+    both = sorted(set(out) & set(into))
+    if both:
+        module.fail_json(msg=f"{', '.join(f'{service}/{index}' for index in both)} cannot be both out and in", runs=False)
+    if not place.runs(home, service):
+        module.exit_json(changed=False, runs=False, backends=[], actions=[])
+    actions = []
+    try:
+        put = doors.would_put if module.check_mode else doors.put
+        changed = {draining: put(home, service, indexes, draining) for indexes, draining in ((out, True), (into, False))}
+        if changed[False]:
+            actions.append(f"gateway: {', '.join(changed[False])} may get requests again")
+        if out and not module.check_mode:
+            doors.wait_empty(home, service, out, module.params["wait_s"], actions.append)
+        backends = [door._asdict() for door in doors.look(home, service)]
+    except GatewayError as exc:
+        module.fail_json(msg=f"the gateway of {service}: {exc}", runs=True)
+    module.exit_json(changed=any(changed.values()), runs=True, backends=backends, actions=actions)
+
+
+if __name__ == "__main__":
+    main()
