@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from ansible.errors import AnsibleActionFail
 from ansible_collections.modelyard.core.plugins.action import service_probe
 from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance
 from hypothesis import example, given
@@ -402,3 +403,62 @@ def test_an_acceptance_of_some_instances_asks_no_others(about, asked, monkeypatc
     args = {"home": "/h", "service": service, "steps": [], "always": True, "only": about}
     assert not acted(service_probe, args, {}).run(None, {}).get("failed")
     assert seen == asked
+
+
+def walked(index, failed="", ids=None):
+    return [{"instance": index, "id": one.id, "passed": one.id != failed, "detail": ""} for one in acceptance.ladder(ids)]
+
+
+def test_only_the_whole_ladder_proves_an_instance():
+    assert acceptance.proven([*walked(0), *walked(1, failed="chat"), *walked(2, ids=["health"]), *walked(3)]) == [0, 3]
+    assert acceptance.proven(walked(0)[:-1]) == []
+    assert acceptance.proven([]) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "gateway", "told"),
+    [({"admit": True}, {"kind": "nginx"}, [[0, 2]]), ({}, {"kind": "nginx"}, []), ({"admit": True}, {}, [])],
+)
+def test_what_is_proven_comes_in_at_the_gateway_and_nothing_else(more, gateway, told, monkeypatch):
+    service = {"name": "two", "acceptance": {"serial_requests": 2}, "gateway": gateway}
+    service["instances"] = [{"index": i, "action": "keep", "accepted": False} for i in range(3)]
+    seen = []
+
+    def answer(action, name, args, variables):
+        if name == "gateway_control":
+            seen.append(args["in"])
+            return {"changed": True, "actions": []}
+        if name == "evidence_keep":
+            return {"path": "/e", "problems": []}
+        steps = [{**step, "evidence": {}} for step in [*walked(0), *walked(1, failed="schema"), *walked(2)]]
+        return {"steps": steps, "passed": False, "result": ""}
+
+    monkeypatch.setattr(service_probe.call, "module", answer)
+    args = {"home": "/h", "service": service, "steps": [], "only": {}, **more}
+    result = acted(service_probe, args, {}).run(None, {})
+    assert result["failed"]
+    assert result["msg"].startswith("two was not accepted: step schema failed on instance 1")
+    assert seen == told
+
+
+def test_a_gateway_that_cannot_be_told_hides_no_failure(monkeypatch):
+    service = {"name": "two", "acceptance": {"serial_requests": 2}, "gateway": {"kind": "nginx"}}
+    service["instances"] = [{"index": 0, "action": "keep", "accepted": False}]
+    failed = ""
+
+    def answer(action, name, args, variables):
+        if name == "gateway_control":
+            raise AnsibleActionFail("the gateway of two: refused")
+        if name == "evidence_keep":
+            return {"path": "/e", "problems": []}
+        steps = [{**step, "evidence": {}} for step in walked(0, failed=failed)]
+        return {"steps": steps, "passed": not failed, "result": ""}
+
+    monkeypatch.setattr(service_probe.call, "module", answer)
+    args = {"home": "/h", "service": service, "steps": [], "only": {}, "admit": True}
+    late = "two: what has been proven gets no requests yet: the gateway of two: refused. " + service_probe.LATER
+    assert acted(service_probe, dict(args), {}).run(None, {})["msg"] == late
+    failed = "chat"
+    both = acted(service_probe, dict(args), {}).run(None, {})["msg"]
+    assert both.startswith("two was not accepted: step chat failed")
+    assert both.endswith(late)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance
 from ansible_collections.modelyard.core.plugins.module_utils.plan import only
 from ansible_collections.modelyard.core.plugins.plugin_utils import call
 from ansible_collections.modelyard.core.plugins.plugin_utils.plain import plain
@@ -16,16 +18,20 @@ display = Display()
 NOT_SERVED = ("stop", "leave", "refused")
 #: Those were proven when they were restarted.
 PROVEN = "restart"
+#: The next deploy asks nobody who is proven already.
+LATER = "When that is solved: playbooks/acceptance.yml -e acceptance_admit=true"
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
-    """Arguments: those of the module, `always` (ask also instances that are proven already), and `only` of the intent."""
+    """Arguments: those of the module, `always` (ask also instances that are proven already), `only` of the intent, and `admit`:
+    a running gateway of the service sends requests to what has passed the whole ladder.
+    """
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Returns `steps` and `passed`; fails with the first step that failed and the place of the evidence."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         args = plain(self._task.args)
-        always = bool(args.pop("always", False))
+        always, admit = bool(args.pop("always", False)), bool(args.pop("admit", False))
         about, name = args.pop("only", {}), args["service"]["name"]
         wanted = [i for i in args["service"]["instances"] if i["action"] not in NOT_SERVED]
         wanted = [i for i in wanted if only.concerns(about, name, i["index"])]
@@ -63,4 +69,19 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 msg=f"{name} was not accepted: step {first['id']} failed on instance {first['instance']}: {first['detail']}. "
                 f"{kept_in}. The service was left as it is.",
             )
+        if admit and args["service"].get("gateway"):
+            self._admit(args["home"], name, acceptance.proven(answer["steps"]), result, task_vars or {})
         return result
+
+    def _admit(self, home: str, name: str, indexes: list[int], result: dict[str, Any], variables: dict[str, Any]) -> None:
+        """Let the gateway send requests to these; that it cannot be told may not hide what else has failed."""
+        try:
+            told = call.module(self, "gateway_control", {"home": home, "service": name, "in": indexes}, variables)
+        except AnsibleActionFail as exc:
+            before = [result["msg"]] if result.get("failed") else []
+            words = f"{name}: what has been proven gets no requests yet: {str(exc).rstrip('.')}. {LATER}"
+            result.update(failed=True, msg=" ".join([*before, words]))
+            return
+        result["changed"] = bool(told["changed"])
+        for line in told["actions"]:
+            display.display(f"  {line}")

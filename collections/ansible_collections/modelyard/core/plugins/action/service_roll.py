@@ -22,7 +22,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 
     A batch is a list of {name, index, digest, texts}: one instance, or several that take over ports or cards from each other. It
     gets its files (`texts`) between its stop and its start. The first one that does not come back ends the run: the ones after it
-    go on with their old parameters, also when they are started anew after a crash.
+    go on with their old parameters, also when they are started anew after a crash. Where the service has a running gateway, the
+    stop takes a batch out of it and only its proof takes it in again.
     """
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -47,6 +48,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 goes_on = f" Not touched, they run as before: {', '.join(untouched)}." if untouched else ""
                 done = f" Restarted and proven: {', '.join(result['restarted'])}." if result["restarted"] else ""
                 msg = f"the restart of {_names(batch)} failed: {str(exc).rstrip('.')}.{done}{goes_on}"
+                msg += self._left_out(args, batch, variables)
                 result.update(failed=True, failed_at=_names(batch), untouched=untouched, msg=msg)
                 return result
             result["restarted"] += [one["name"] for one in batch]
@@ -72,5 +74,23 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             call.module(self, "guarded_stop", stop, variables)
             raise
         alone = [instance for instance in args["service"]["instances"] if instance["index"] in indexes]
-        probe = {"home": args["home"], "service": {**args["service"], "instances": alone}, "steps": [], "always": True}
+        probe = {
+            "home": args["home"],
+            "service": {**args["service"], "instances": alone},
+            "steps": [],
+            "always": True,
+            "admit": True,
+        }
         result["steps"] += call.action(self, "service_probe", probe, variables)["steps"]
+
+    def _left_out(self, args: dict[str, Any], batch: list[dict[str, Any]], variables: dict[str, Any]) -> str:
+        """Whom of a batch that failed the gateway sends nothing, in words. It may not hide why the batch failed."""
+        if not args["service"].get("gateway"):
+            return ""
+        try:
+            seen = call.module(self, "gateway_control", {"home": args["home"], "service": args["service"]["name"]}, variables)
+        except AnsibleActionFail as exc:
+            return f" And it is not known whom the gateway sends requests to: {str(exc).rstrip('.')}."
+        names = {one["name"] for one in batch}
+        out = [door["name"] for door in seen["backends"] if door["draining"] and door["name"] in names]
+        return f" The gateway sends no requests to {', '.join(out)} until a deploy has proven it." if out else ""

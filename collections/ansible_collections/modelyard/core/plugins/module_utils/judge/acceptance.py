@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.judge import json_schema
 from ansible_collections.modelyard.core.plugins.module_utils.plan.numbers import number
@@ -270,6 +270,13 @@ LADDER: Tuple[Step, ...] = (
         judge_serial,
     ),
 )
+
+
+def proven(steps: Sequence[Mapping[str, Any]]) -> List[int]:
+    """Indexes of the instances that have passed the whole ladder, from the entries of a walk."""
+    whole = [(step.id, True) for step in LADDER]
+    indexes = sorted({int(step["instance"]) for step in steps})
+    return [index for index in indexes if [(s["id"], s["passed"]) for s in steps if s["instance"] == index] == whole]
 
 
 def ladder(ids: Optional[List[str]] = None) -> List[Step]:

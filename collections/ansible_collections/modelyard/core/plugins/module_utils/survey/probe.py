@@ -89,12 +89,12 @@ def record(home: str, service: str, wanted: Dict[str, Any]) -> str:
 def _accept(home: str, service: str, wanted: Dict[str, Any], proof: Dict[str, Any]) -> None:
     path = layout.service_dir(home, service) / "accepted.json"
     kept = {int(one["index"]): one for one in services.accepted(home, service)}
+    proven = acceptance.proven(wanted["steps"])
     for index in wanted["asked"]:
         own = [step for step in wanted["steps"] if step["instance"] == index]
         passed = bool(own) and all(step["passed"] for step in own)
-        whole = [step["id"] for step in own] == [step.id for step in acceptance.LADDER]
         state = layout.state(layout.instance_dir(home, service, index))
-        if passed and whole and state and layout.leader_alive(state):
+        if index in proven and state and layout.leader_alive(state):
             kept[index] = {"index": index, "leader": state["leader"], "digest": state["request"]["digest"], **proof}
         elif not passed:
             kept.pop(index, None)
