@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.modelyard.core.plugins.module_utils.gateway import place
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout
 from ansible_collections.modelyard.core.plugins.module_utils.process.stop import run
 from harness import BIN, ROOT, Run, Site, alive, free_port
@@ -128,3 +129,41 @@ def test_only_names_the_instances_that_are_stopped(site: Site, only: dict[str, l
     )
     assert unknown.rc != 0
     assert "There is no service gone" in unknown.output
+
+
+GATEWAY = place.name("well-one")
+
+
+@pytest.mark.parametrize(
+    ("only", "chosen", "alive_after"),
+    [
+        ({}, "", [False, False, False]),
+        ({}, "well-one", [False, False, False]),
+        ({"well-one": []}, "", [False, False, False]),
+        ({"well-one": [1]}, "", [True, False, True]),
+        ({}, GATEWAY, [True, True, False]),
+    ],
+)
+def test_a_whole_service_goes_after_its_gateway_and_a_part_without_it(
+    site: Site, only: dict[str, list[int]], chosen: str, alive_after: list[bool]
+) -> None:
+    states = [start(site.home, OBEDIENT, "well-one", index) for index in (0, 1)]
+    states.append(start(site.home, OBEDIENT, GATEWAY))
+    intent = {"home": str(site.home), "runtimes_dir": "", "services": [{"name": "well-one"}], "only": only}
+    survey = {"services": {"well-one": {"known": True}, GATEWAY: {"known": True}}}
+    done = played(site, {"name": "teardown"}, modelyard_intent=intent, survey_result={"survey": survey}, teardown_service=chosen)
+    assert done.rc == 0, done.output
+    assert [alive(state["leader"]["pid"]) for state in states] == alive_after
+    if not any(alive_after):
+        assert done.output.index(f"SIGINT to {states[2]['leader']['pid']}") < done.output.index(
+            f"SIGINT to {states[0]['leader']['pid']}"
+        )
+
+
+def test_a_gateway_without_its_service_is_stopped_by_the_services_name(site: Site) -> None:
+    state = start(site.home, OBEDIENT, GATEWAY)
+    intent = {"home": str(site.home), "runtimes_dir": "", "services": [{"name": "well-one"}], "only": {}}
+    survey = {"services": {"well-one": {"known": False}, GATEWAY: {"known": True}}}
+    done = played(site, {"name": "teardown"}, modelyard_intent=intent, survey_result={"survey": survey})
+    assert done.rc == 0, done.output
+    assert not alive(state["leader"]["pid"])
