@@ -26,6 +26,7 @@ def write(home: Path, service: str, kind: str, ports: list[int], **changes: Any)
     ]
     folder = place.folder(str(home), service)
     made = Gateway(kind, folder, SimpleNamespace(base=0, count=0), service=service, backends=names, **changes)
+    made.port = made.spec["port"]
     made.render()
     words, environment = control.start_command(folder, made.spec)
     marker = {"MODELYARD_SERVICE": place.name(service), "MODELYARD_INSTANCE": "0"}

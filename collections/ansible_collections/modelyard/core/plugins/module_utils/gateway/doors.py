@@ -36,9 +36,14 @@ def _spec(home: str, service: str) -> Dict[str, Any]:
     return found
 
 
+def states(home: str, service: str) -> List[Dict[str, Any]]:
+    """All instances that the gateway has, as control.status says it."""
+    return list(control.status(place.folder(home, service), _spec(home, service))["backends"])
+
+
 def look(home: str, service: str) -> List[Door]:
-    """All instances that the gateway has."""
-    said = control.status(place.folder(home, service), _spec(home, service))["backends"]
+    """The same, as far as it is about who comes in."""
+    said = states(home, service)
     return [Door(str(one["name"]), bool(one["draining"]), int(one.get("in_flight") or 0)) for one in said]
 
 

@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
 from ansible_collections.modelyard.core.plugins.module_utils.process import supervisor as supervisors
-from ansible_collections.modelyard.core.plugins.module_utils.process.by_hand import deployed, wishes
+from ansible_collections.modelyard.core.plugins.module_utils.process.by_hand import deployed, gateway, wishes
 from ansible_collections.modelyard.core.plugins.module_utils.process.by_hand.deployed import Deployed, Instance, Refused
 from ansible_collections.modelyard.core.plugins.module_utils.survey import watching
 
@@ -82,9 +82,34 @@ def run(service: Deployed, words: Sequence[str], environment: Mapping[str, str],
             say(f"not started, or not waited for: {', '.join(left)}")
         raise
     watched = [v.instance for v in verdicts if v.action == SKIP] + there
+    doors = gateway.Doors(service, say)
+
+    def ready(instance: Instance) -> None:
+        if instance in there:
+            doors.admit(instance)
+
     if wish.wait and watched:
-        whole = _wait(watched, wish.timeout_s, say) and whole
-    return 0 if whole and not failed else 1
+        whole = _wait(watched, wish.timeout_s, say, ready) and whole
+    else:
+        for instance in there:  # nobody waits here; the gateway looks itself whether they answer
+            doors.admit(instance)
+    served = _gateway(service, wish, say)
+    doors.open()
+    return 0 if whole and not failed and served and doors.whole else 1
+
+
+def _gateway(service: Deployed, wish: wishes.Wishes, say: Say) -> bool:
+    """Start the service's gateway where one was deployed, does not run and has somebody to serve; False when it does not come."""
+    living = [state for state in (layout.state(one.folder) for one in service.instances) if state and layout.leader_alive(state)]
+    if not living or gateway.runs(service):
+        return True
+    try:
+        kept = gateway.deployed_of(service)
+        return kept is None or run(kept, [], {"WAIT": "1" if wish.wait else "0"}, say) == 0
+    except Refused as refused:
+        for reason in refused.reasons:
+            say(f"gateway: REFUSED: {reason}")
+        return False
 
 
 def _waves(service: Deployed, wanted: List[Verdict], wish: wishes.Wishes, there: List[Instance], say: Say) -> bool:
@@ -142,8 +167,11 @@ def _tell_death(instance: Instance, seen: Mapping[str, Any], say: Say) -> None:
     say(f"  whole log: {seen['log']}")
 
 
-def _wait(instances: Sequence[Instance], timeout_s: float, say: Say) -> bool:
-    """Show what the engines are doing until each answers, has ended or is out of time; True when all answer."""
+def _wait(instances: Sequence[Instance], timeout_s: float, say: Say, ready: Callable[[Instance], None]) -> bool:
+    """Show what the engines are doing until each answers, has ended or is out of time; True when all answer.
+
+    `ready` is told of each that answers, at once.
+    """
     waiting = {instance.index: instance for instance in instances}
     told: Dict[int, str] = {}
     whole = True
@@ -161,6 +189,8 @@ def _wait(instances: Sequence[Instance], timeout_s: float, say: Say) -> bool:
             if seen["ready"] or seen["ended"] or late:
                 del waiting[index]
                 whole = whole and seen["ready"]
+            if seen["ready"]:
+                ready(instance)
         if waiting:
             time.sleep(STEP_S)
     return whole

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
 from ansible_collections.modelyard.core.plugins.module_utils.process import supervisor as supervisors
-from ansible_collections.modelyard.core.plugins.module_utils.process.by_hand import deployed
+from ansible_collections.modelyard.core.plugins.module_utils.process.by_hand import deployed, gateway
 from ansible_collections.modelyard.core.plugins.module_utils.process.by_hand.deployed import Deployed, Instance
 from ansible_collections.modelyard.core.plugins.module_utils.process.stop import cards
 from ansible_collections.modelyard.core.plugins.module_utils.survey import http
@@ -181,11 +181,15 @@ def exit_code(rows: Sequence[Mapping[str, Any]]) -> int:
 def run(service: Deployed, words: Sequence[str], as_json: bool, terminal: bool) -> Tuple[str, int]:
     """(what to print, exit code). Raises Refused."""
     rows = look(service, deployed.chosen(service, words))
+    entry = gateway.row(service)
     code = exit_code(rows)
+    if entry and entry["state"] != "ready" and code == READY and not words:
+        code = NOT_READY
     if as_json:
-        return json.dumps({"service": service.name, "instances": rows, "exit": code}, indent=1, sort_keys=True), code
+        known = {"service": service.name, "instances": rows, "gateway": entry, "exit": code}
+        return json.dumps(known, indent=1, sort_keys=True), code
     problem = deployed.admin_problem(service)
     given = os.environ.get("COLUMNS", "")
     width = int(given) if given.isdecimal() else shutil.get_terminal_size().columns if terminal else 0
     shown = table(rows, terminal and not os.environ.get("NO_COLOR"), width)
-    return (f"{shown}\n{problem}" if problem else shown), code
+    return "\n".join([shown, *([gateway.line(entry)] if entry else []), *([problem] if problem else [])]), code

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Callable, Sequence
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout
-from ansible_collections.modelyard.core.plugins.module_utils.process.by_hand import deployed
+from ansible_collections.modelyard.core.plugins.module_utils.process.by_hand import deployed, gateway
 from ansible_collections.modelyard.core.plugins.module_utils.process.by_hand.deployed import Deployed, Refused
 from ansible_collections.modelyard.core.plugins.module_utils.process.stop import run as careful
 
@@ -21,10 +21,12 @@ def run(service: Deployed, words: Sequence[str], say: Say) -> int:
         raise Refused(problem)
     chosen = deployed.chosen(service, words)
     indexes = [instance.index for instance in chosen] if words else None
+    # With words some others serve on, and their gateway does.
+    ended = bool(words) or gateway.stop(service, say)
     say(f"stopping {', '.join(instance.name for instance in chosen)}")
     result = careful.stop_service(service.home, service.name, indexes, {}, say)
-    say(result["msg"] if result["failed"] else "stopped: nothing of it is left")
-    return 1 if result["failed"] else 0
+    say(result["msg"] if result["failed"] else "stopped: nothing of it is left" if ended else "stopped, but not its gateway")
+    return 0 if ended and not result["failed"] else 1
 
 
 def for_supervisor(service: Deployed, folder: Path, say: Say) -> int:
