@@ -18,7 +18,7 @@ TOO_LONG = json.dumps(
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     made = Site(tmp_path_factory.mktemp("requests"), [])
-    log = ResultLog(str(made.home / "services/qwen/gateway/logs/results.jsonl"), 3000, 3)
+    log = ResultLog(str(made.home / "services/qwen.gateway/instance-0/logs/results.jsonl"), 3000, 3)
     now = time.time()
     for number in range(8):
         log.write(

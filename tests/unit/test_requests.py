@@ -149,7 +149,7 @@ def test_the_story_of_a_request():
 
 
 def logs(home, service, *parts):
-    folder = home / "services" / service / "gateway/logs"
+    folder = home / "services" / f"{service}.gateway" / "instance-0/logs"
     folder.mkdir(parents=True)
     for number, lines in enumerate(parts):
         path = folder / ("results.jsonl" + (f".{number}" if number else ""))

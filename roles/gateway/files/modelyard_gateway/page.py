@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import pkgutil
 import re
 from html import escape
-from pathlib import Path
 from typing import Any, List, Mapping, Tuple
 from urllib.parse import quote
 
 from modelyard_gateway.table import HEADINGS, Row, caption, rows
 from modelyard_gateway.words import count, span
 
-_TEMPLATE = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
+_TEMPLATE = (pkgutil.get_data(__package__, "page.html") or b"").decode("utf-8")
 
 
 def _hash(element: str) -> str:

@@ -20,6 +20,14 @@ options:
     description: "How long to wait until those in C(out) have no request left, in seconds. That some are left is no failure."
     type: float
     default: 0
+  prepare:
+    description: Check the configuration that was deployed, before a gateway is started with it. Nothing need run.
+    type: bool
+    default: false
+  reload:
+    description: Let the running gateway take over the configuration that was deployed. Who is out stays out.
+    type: bool
+    default: false
 author: [Modelyard]
 """
 
@@ -56,6 +64,8 @@ def main() -> None:
             "out": {"type": "list", "elements": "int", "default": []},
             "in": {"type": "list", "elements": "int", "default": []},
             "wait_s": {"type": "float", "default": 0.0},
+            "prepare": {"type": "bool", "default": False},
+            "reload": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
@@ -63,10 +73,18 @@ def main() -> None:
     both = sorted(set(out) & set(into))
     if both:
         module.fail_json(msg=f"{', '.join(f'{service}/{index}' for index in both)} cannot be both out and in", runs=False)
-    if not place.runs(home, service):
-        module.exit_json(changed=False, runs=False, backends=[], actions=[])
+    runs = place.runs(home, service)
     actions = []
     try:
+        wanted = module.params["reload"] and runs
+        if (module.params["prepare"] or wanted) and not module.check_mode:
+            doors.prepare(home, service)
+        if not runs:
+            module.exit_json(changed=False, runs=False, backends=[], actions=[])
+        if wanted and not module.check_mode:
+            doors.reload(home, service)
+        if wanted:
+            actions.append("gateway: takes over its configuration")
         put = doors.would_put if module.check_mode else doors.put
         changed = {draining: put(home, service, indexes, draining) for indexes, draining in ((out, True), (into, False))}
         if changed[False]:
@@ -75,8 +93,8 @@ def main() -> None:
             doors.wait_empty(home, service, out, module.params["wait_s"], actions.append)
         backends = [door._asdict() for door in doors.look(home, service)]
     except GatewayError as exc:
-        module.fail_json(msg=f"the gateway of {service}: {exc}", runs=True)
-    module.exit_json(changed=any(changed.values()), runs=True, backends=backends, actions=actions)
+        module.fail_json(msg=f"the gateway of {service}: {exc}", runs=runs)
+    module.exit_json(changed=any(changed.values()) or wanted, runs=True, backends=backends, actions=actions)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ DOCUMENTATION = r"""
 module: request_log
 short_description: Say what happened to requests, from the result logs of the gateways
 description:
-  - Reads C(services/<name>/gateway/logs/results.jsonl) and its older parts of every service of the home. Groups failed requests
-    by status and cause, and compares them with the successful ones. Changes nothing.
+  - Reads C(services/<name>.gateway/instance-0/logs/results.jsonl) and its older parts of every service of the home. Groups failed
+    requests by status and cause and compares them with those that succeeded. Changes nothing.
 options:
   home: {description: The project's folder on the host., type: path, required: true}
   service: {description: The one service to read; empty for all., type: str, default: ""}

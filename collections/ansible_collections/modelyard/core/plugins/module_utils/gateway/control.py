@@ -50,6 +50,26 @@ def unfit(spec: Spec) -> List[str]:
     ]
 
 
+def prepare(folder: Path, spec: Spec) -> str:
+    """Make ready what a start or a reload needs besides the configuration; what is wrong with that, as check_config says it.
+
+    nginx reads who is out from the file of its engines, so what a deploy has written is brought together with what it has now.
+    """
+    for name in ("run", "logs"):
+        (folder / name).mkdir(exist_ok=True)
+    if spec["kind"] == "nginx":
+        run_dir = folder / "run"
+        try:
+            before = nginx.drained(nginx.read(run_dir))
+        except GatewayError:
+            before = {}
+        text = nginx.read(folder)
+        for name, out in before.items():
+            text = nginx.changed(text, name, out) if name in nginx.drained(text) else text
+        nginx.write(run_dir, text)
+    return check_config(folder, spec)
+
+
 def check_config(folder: Path, spec: Spec) -> str:
     """What is wrong with the configuration, as a rule in the program's own words; empty when nothing is."""
     keys = [name for name in KEYS if spec["kind"] != "modelyard" and spec[name]]

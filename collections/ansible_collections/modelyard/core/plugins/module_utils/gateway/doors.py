@@ -47,6 +47,18 @@ def look(home: str, service: str) -> List[Door]:
     return [Door(str(one["name"]), bool(one["draining"]), int(one.get("in_flight") or 0)) for one in said]
 
 
+def prepare(home: str, service: str) -> None:
+    """Before a start or a reload: GatewayError with the program's own words where the configuration cannot be used."""
+    problem = control.prepare(place.folder(home, service), _spec(home, service))
+    if problem:
+        raise GatewayError(f"its configuration cannot be used, and nothing was stopped or started for it: {problem}")
+
+
+def reload(home: str, service: str) -> None:
+    """Let the running gateway take over the configuration that lies in its folder."""
+    control.reload(place.folder(home, service), _spec(home, service))
+
+
 def would_put(home: str, service: str, indexes: Collection[int], draining: bool) -> List[str]:
     """Names of those instances that are not yet out (`draining`), or not yet in."""
     before = {door.name: door.draining for door in look(home, service)} if indexes else {}

@@ -1,6 +1,6 @@
 """Where the gateway of a service lives on its host: kept like a service of its own with one instance.
 
-`services/NAME.gateway/instance-0` is the `folder` of control.py; no service of the inventory has a dot in its name.
+`services/NAME.gateway/instance-0` is the `folder` of control.py. No service of the inventory may be called so.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def host(survey: Mapping[str, Any], plan: Optional[Mapping[str, Any]] = None) ->
 
     `survey`: with `deployed`. `plan`: what the inventory wants; a host that it names no services for is compared with nothing.
     """
-    planned = {service["name"]: service for service in (plan or {}).get("services", ())}
+    planned = {service["name"]: service for part in ("services", "gateways") for service in (plan or {}).get(part, ())}
     services = [_service(name, entry, survey, planned) for name, entry in sorted(survey["deployed"].items())]
     nowhere = [name for name in planned if name not in survey["deployed"]]
     own = [line("inventory", f"the inventory wants the service {name}; nothing of it is here", DEPLOY) for name in nowhere]
@@ -124,8 +124,10 @@ def _inventory(name: str, known: Optional[Mapping[str, Any]], planned: Mapping[s
     found += [line("inventory", "the inventory does not want it any more", do, i) for i in sorted(set(was) - set(wanted))]
     fingerprint = planned[name]["model"]["fingerprint"]
     for index in sorted(set(wanted) & set(was)):
-        before = {"argv": was[index]["argv"], "environment": was[index]["environment"], "model": ""}
-        after = {"argv": wanted[index]["argv"], "environment": wanted[index]["environment"], "model": ""}
+        before, after = (
+            {"argv": one["argv"], "environment": one["environment"], "model": "", "settings": one.get("settings", {})}
+            for one in (was[index], wanted[index])
+        )
         shown = launch.differences(before, after) if wanted[index]["argv"] else []
         same_model = known["model"].get("fingerprint") == fingerprint
         if not shown and wanted[index]["argv"] and same_model and wanted[index]["digest"] != was[index]["digest"]:

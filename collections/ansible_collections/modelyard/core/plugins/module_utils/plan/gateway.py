@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Tuple
 
+from ansible_collections.modelyard.core.plugins.module_utils.gateway import place
 from ansible_collections.modelyard.core.plugins.module_utils.plan import actions, choice, launch
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
 from ansible_collections.modelyard.core.plugins.module_utils.process.identity import INSTANCE_MARKER, MARKER
 
 NONE, OURS = "none", "modelyard"
-SUFFIX = ".gateway"
+SUFFIX = place.SUFFIX
 #: Name of the configuration by kind; HAProxy and nginx are kept by a process of ours, which reads proxy.json.
 CONFIG = {OURS: "gateway.json", "haproxy": "haproxy.cfg", "nginx": "nginx.conf"}
-PACKAGE, PROXY, SPEC = "modelyard_gateway.zip", "proxy.json", "spec.json"
+PACKAGE, PROXY, SPEC = "modelyard_gateway.zip", "proxy.json", place.SPEC_FILE
+name = place.name
 LOOPBACK = "127.0.0.1"
 #: A stop waits so much longer than the gateway's own time for running requests.
 STOP_MARGIN_S = 15.0
@@ -33,11 +35,6 @@ FIXED = {
 }
 HEALTH = {"timeout_s": 2, "failures": 3}
 ERROR_BYTES = 8192
-
-
-def name(service: str) -> str:
-    """What the gateway of a service is called on the host."""
-    return f"{service}{SUFFIX}"
 
 
 def session(service: str) -> str:

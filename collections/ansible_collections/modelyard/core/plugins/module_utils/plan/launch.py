@@ -202,11 +202,14 @@ def differences(now: Mapping[str, Any], wanted: Mapping[str, Any]) -> List[str]:
     The launch of a gateway has its settings as well.
     """
     lines = []
+    own, settings = now.get("settings", {}), wanted.get("settings", {})
+    if settings and own != settings:  # its words follow from them
+        other = [key for key in sorted(settings) if own.get(key) != settings[key]]
+        return [f"{key}: {own.get(key, '(not set)')} -> {settings[key]}" for key in other]
     for label, before, after in (
         ("", _options(now["argv"]), _options(wanted["argv"])),
         ("environment ", now["environment"], wanted["environment"]),
         ("", {"model files": now["model"]}, {"model files": wanted["model"]}),
-        ("", now.get("settings", {}), wanted.get("settings", {})),
     ):
         for key in sorted({*before, *after}):
             if before.get(key) != after.get(key):

@@ -14,14 +14,14 @@ SCHEMA = 2
 #: What is written down of a planned service, as it is.
 PARAMETERS = (
     *("name", "backend", "supervisor", "session", "topology", "listen", "gateway", "model", "engine", "start", "logs", "stop"),
-    *("ready_timeout_s", "shutdown_timeout_s", "acceptance", "secured", "visibility"),
+    *("of", "kind", "ready_timeout_s", "shutdown_timeout_s", "acceptance", "secured", "visibility"),
 )
 #: What a plan says about this one run, the estimate or the wish behind it, and not about what is deployed.
 OF_THE_RUN = (
     *("action", "differences", "accepted", "advice", "left_out", "concerned", "eager_off"),
     *("memory_mib", "instance_memory_mib", "shm_mib", "cards", "asked_cards"),
 )
-OF_AN_INSTANCE = ("name", "index", "port", "session", "cards", "devices", "argv", "environment", "digest")
+OF_AN_INSTANCE = ("name", "index", "port", "session", "cards", "devices", "argv", "environment", "settings", "digest")
 #: Actions of an instance that this run does not touch: what was written down of it before still holds.
 UNTOUCHED = ("leave", "refused")
 #: An instance that is taken away.

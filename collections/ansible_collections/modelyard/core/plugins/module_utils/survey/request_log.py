@@ -7,10 +7,11 @@ import json
 from pathlib import Path
 from typing import Any, Deque, Dict, Iterator, List
 
+from ansible_collections.modelyard.core.plugins.module_utils.gateway import place
 from ansible_collections.modelyard.core.plugins.module_utils.judge.requests import Tally, wanted
 
-#: Where the gateway of a service writes, below the service's folder.
-LOG = Path("gateway") / "logs" / "results.jsonl"
+#: Where the gateway of a service writes, below its own folder.
+LOG = Path("instance-0") / "logs" / "results.jsonl"
 #: A longer line is no line of a gateway.
 LINE_BYTES = 1024 * 1024
 #: Lines that are given back when one user or request was asked for.
@@ -19,13 +20,14 @@ FOUND = 50
 
 def services(home: str, only: str = "") -> List[str]:
     """Services of the home that have such a log, the named one alone when one is named."""
-    found = sorted(path.parents[2].name for path in Path(home, "services").glob(f"*/{LOG}*"))
+    found = sorted(path.parents[2].name for path in Path(home, "services").glob(f"*{place.SUFFIX}/{LOG}*"))
+    found = [name[: -len(place.SUFFIX)] for name in found]
     return [name for name in dict.fromkeys(found) if only in ("", name)]
 
 
 def files(home: str, service: str) -> List[Path]:
     """The log and its older parts, oldest first."""
-    path = Path(home, "services", service, LOG)
+    path = Path(home, "services", place.name(service), LOG)
     numbers = [one.suffix[1:] for one in path.parent.glob(f"{path.name}.*")]
     older = [path.with_name(f"{path.name}.{number}") for number in sorted(int(n) for n in numbers if n.isdigit())]
     return [*reversed(older), path]
