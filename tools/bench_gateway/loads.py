@@ -15,6 +15,8 @@ from bench_gateway.proxies import HEADERS, ROOT, Proxy
 
 #: Engines and their slots: a server with eight cards. Where slots are not what is measured there are enough of them.
 ENGINES, SLOTS, ENOUGH = 8, 4, 4096
+#: A run in which the proxy was ready for more than this share of the time, in percent, and had no core is run again.
+DISTURBED, TRIES = 5.0, 3
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,6 @@ class Bench:
     pids: list[int] = field(default_factory=list)
     #: {load: {proxy: [figures of each run]}}
     results: dict[str, dict[str, list[dict[str, Any]]]] = field(default_factory=dict)
-    #: The most that other processes used during a run, in cores.
-    worst: float = 0.0
     stub: subprocess.Popen[bytes] | None = None
 
     @property
@@ -95,7 +95,17 @@ class Bench:
         return found
 
     def run(self, load: Load, proxy: Proxy) -> None:
-        """One run of a load against a proxy that was started."""
+        """A load against a proxy that was started; again when others kept the proxy from its core. The best run counts."""
+        runs = []
+        for _ in range(TRIES):
+            runs.append(self.once(load, proxy))
+            if runs[-1]["waited_percent"] <= DISTURBED:
+                break
+        figures = min(runs, key=lambda run: float(run["waited_percent"]))
+        self.results.setdefault(load.name, {}).setdefault(proxy.name, []).append(figures)
+
+    def once(self, load: Load, proxy: Proxy) -> dict[str, Any]:
+        """The figures of one run."""
         self.control(f"/control?mode=ok&slots={load.slots}")
         self.control("/reset")
         words = {**load.words, "port": proxy.port, "headers": HEADERS, "control": self.base + ENGINES}
@@ -103,17 +113,17 @@ class Bench:
             words["order"] = f"/control?port={self.engines[words['backend']]}&{words['order']}"
         argv = ["taskset", "-c", str(self.core), sys.executable, "-m", "bench_gateway.client", json.dumps(words)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "tools")}
-        window, children = machine.Window(self.pids), os.times()
-        before = machine.cpu_s(proxy.process.pid) if proxy.process else 0.0
+        pid = proxy.process.pid if proxy.process else 0
+        window, children, before = machine.Window(self.pids), os.times(), (machine.cpu_s(pid), machine.waited_s(pid))
         done = subprocess.run(argv, capture_output=True, text=True, env=environment, timeout=300, check=False)
         if done.returncode:
             raise RuntimeError(f"{load.name} through {proxy.name}: {done.stderr.strip()[-500:]}")
-        figures = json.loads(done.stdout)
+        figures: dict[str, Any] = json.loads(done.stdout)
         after = os.times()
-        figures["client_s"] = sum(after[2:4]) - sum(children[2:4])
-        if proxy.process:
-            figures["cpu_s"] = machine.cpu_s(proxy.process.pid) - before
-        figures["others"] = max(0.0, window.others() - figures["client_s"] / figures["wall_s"])
-        self.worst = max(self.worst, figures["others"])
+        figures["waited_percent"] = 100 * (machine.waited_s(pid) - before[1]) / figures["wall_s"]
+        if pid:
+            figures["cpu_s"] = machine.cpu_s(pid) - before[0]
+        client_s = sum(after[2:4]) - sum(children[2:4])
+        figures["others"] = max(0.0, window.others() - client_s / figures["wall_s"])
         figures["peak"] = max(self.control("/stats")["peak"])
-        self.results.setdefault(load.name, {}).setdefault(proxy.name, []).append(figures)
+        return figures

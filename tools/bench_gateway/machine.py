@@ -32,15 +32,27 @@ def tree(pid: int) -> list[int]:
 
 
 def cpu_s(pid: int) -> float:
-    """CPU seconds of a process and what it started, until now."""
+    """CPU seconds of a process and what it started, until now; none of pid 0."""
     total = 0
-    for one in tree(pid):
+    for one in tree(pid) if pid else ():
         try:
             fields = Path(f"/proc/{one}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         except OSError:
             continue
         total += sum(map(int, fields[11:15]))
     return total / TICK
+
+
+def waited_s(pid: int) -> float:
+    """Seconds that threads of a process and what it started were ready and had no core, until now; none of pid 0."""
+    total = 0
+    for one in tree(pid) if pid else ():
+        for thread in Path(f"/proc/{one}/task").glob("*/schedstat"):
+            try:
+                total += int(thread.read_text(encoding="ascii").split()[1])
+            except (OSError, IndexError):
+                continue
+    return total / 1e9
 
 
 def memory_mib(pid: int) -> float:
