@@ -48,7 +48,7 @@ scenarios: $(VENV)/test ## Only the playbooks against simulated servers in conta
 e2e: $(VENV)/test ## Only the tests with the real engine
 	@tools/test.sh e2e
 
-pythons: $(VENV)/test ## Unit tests under every other supported Python that is installed, integration tests with the other Ansible
+pythons: $(VENV)/test ## Unit tests and whole playbooks under another supported Python, which has the other Ansible release
 	@tools/test.sh pythons
 
 lock: ## Make the lock files again (for developers, needs uv)

@@ -109,30 +109,25 @@ find_python() {
 }
 
 pythons() {
-  # Every supported Python that is there, beside the one of .venv. Ansible has two releases for them, one for 3.11 and one for the
-  # rest. So the integration tests that play whole playbooks are done once more: with the Python farthest from the one of .venv.
-  local mine other python folder found=() farthest
+  # Ansible has two releases for the supported Pythons, one for 3.11 and one for the rest. So all unit tests, and the integration tests
+  # that play whole playbooks, are done once more: with the Python farthest from the one of .venv.
+  local mine other farthest="" folder
   mine="$($VENV/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
-  for other in 3.11 3.12 3.13; do
-    [ "$other" != "$mine" ] || continue
-    if [ -n "$(find_python "$other")" ]; then
-      found+=("$other")
-    else
-      echo "   Python $other is not installed here; the tests run without it"
-    fi
+  # The last one found counts: the newest beside 3.11, and 3.11 beside the others.
+  for other in $([ "$mine" = 3.11 ] && echo 3.12 3.13 || echo 3.12 3.13 3.11); do
+    [ "$other" = "$mine" ] || [ -z "$(find_python "$other")" ] || farthest="$other"
   done
-  [ ${#found[@]} -gt 0 ] || return 0
-  [ "$mine" = 3.11 ] && farthest="${found[-1]}" || farthest="${found[0]}"
-  for other in "${found[@]}"; do
-    python="$(find_python "$other")"
-    folder=".venv-$other"
-    "$folder/bin/python" -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear "$folder"
-    # Only what runs these tests; the linters and molecule are not needed here.
-    "$folder/bin/python" -m pip --disable-pip-version-check --quiet --quiet install -c requirements/test.txt \
-      -r requirements/control.txt ansible-runner hypothesis jsonschema pytest pytest-xdist
-    "$folder/bin/python" -m pytest -q "${at_once[@]}" tests/unit
-    [ "$other" != "$farthest" ] || "$folder/bin/python" -m pytest -q "${waiting[@]}" tests/integration/test_{preflight,refusals,teardown}.py
-  done
+  if [ -z "$farthest" ]; then
+    echo "   No other supported Python is installed here; the tests run with $mine alone"
+    return
+  fi
+  folder=".venv-$farthest"
+  "$folder/bin/python" -m pip --version >/dev/null 2>&1 || "$(find_python "$farthest")" -m venv --clear "$folder"
+  # Only what runs these tests; the linters and molecule are not needed here.
+  "$folder/bin/python" -m pip --disable-pip-version-check --quiet --quiet install -c requirements/test.txt \
+    -r requirements/control.txt aiohttp ansible-runner httptools hypothesis jsonschema prometheus-client pytest pytest-xdist uvloop
+  "$folder/bin/python" -m pytest -q "${at_once[@]}" tests/unit
+  "$folder/bin/python" -m pytest -q "${waiting[@]}" tests/integration/test_{preflight,refusals,teardown}.py
 }
 
 make -s "$VENV/test" PYTHON="$PYTHON"
