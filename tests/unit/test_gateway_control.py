@@ -145,3 +145,23 @@ def test_what_would_not_stay_one_word_is_refused(tmp_path, text):
     assert control.check_config(tmp_path, {**spec, "backends": [backend]}) == ""
     said = control.check_config(tmp_path, {**spec, "run_dir": text, "backends": [{**backend, "name": text}]})
     assert "run_dir" in said and "backends.0.name" in said
+
+
+def test_prepare_makes_one_admin_token_that_only_its_owner_reads(tmp_path, monkeypatch):
+    monkeypatch.setattr(control, "check_config", lambda folder, spec: "")
+    spec = {"kind": "modelyard", "admin_token_file": str(tmp_path / "run/admin_token")}
+    tokens = []
+    for _ in range(2):
+        assert control.prepare(tmp_path, spec) == ""
+        tokens.append((tmp_path / "run/admin_token").read_text())
+    assert (tokens[0] == tokens[1], len(tokens[0].strip())) == (True, 32)
+    assert (tmp_path / "run/admin_token").stat().st_mode & 0o777 == 0o600
+
+
+def test_prepare_keeps_out_of_nginx_who_is_out_and_forgets_who_is_gone(tmp_path, monkeypatch):
+    monkeypatch.setattr(control, "check_config", lambda folder, spec: "")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/backends.conf").write_text("server 127.0.0.1:1 down; # a/0\nserver 127.0.0.1:2 down; # a/1\n")
+    (tmp_path / "backends.conf").write_text("# new\nserver 127.0.0.1:1; # a/0\nserver 127.0.0.1:3; # a/2\n")
+    control.prepare(tmp_path, {"kind": "nginx"})
+    assert nginx.drained((tmp_path / "run/backends.conf").read_text()) == {"a/0": True, "a/2": False}

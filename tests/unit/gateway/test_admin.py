@@ -228,6 +228,17 @@ def test_with_a_token_only_who_has_it_is_let_in(token_file):
         assert (code, "chmod 600" in text) == (503, True)
 
 
+def test_on_loopback_everybody_may_look_and_only_who_has_the_token_may_change_something(token_file):
+    gateway = SeenGateway(1, admin={"host": "127.0.0.1", "port": 8001, "token_file": str(token_file)}).all_up()
+    with served(gateway) as port:
+        assert [ask(port, path)[0] for path in ("/gateway/status", "/gateway/metrics")] == [200, 200]
+        assert ask(port, "/gateway/status", Host="rebound.example")[0] == 403
+        assert ask(port, "/gateway/drain?backend=qwen/0", "POST")[0] == 401
+        assert not gateway.backends.all[0].draining
+        assert ask(port, "/gateway/drain?backend=qwen/0", "POST", Authorization=f"Bearer {TOKEN}")[0] == 200
+        assert gateway.backends.all[0].draining
+
+
 @pytest.mark.parametrize(
     ("text", "mode", "said"),
     [

@@ -1,9 +1,10 @@
 """Who may use the admin listener.
 
-Without a token the listener is on loopback only, and a browser on this machine is the way in for strangers: a page of theirs
-can send requests to 127.0.0.1, and a name of theirs can point there (DNS rebinding). So the name in `Host` must be one of
-loopback, and what changes something must not come from another site. With a token each request must carry it: as
-`Authorization: Bearer`, or, for browsers, as the password of HTTP Basic with any user.
+On loopback everybody with a login on the machine may look; what changes something needs the token where there is one. A browser
+there is a way in for strangers too: a page of theirs can send requests to 127.0.0.1, and a name of theirs can point there (DNS
+rebinding). So the name in `Host` must be one of loopback, and what changes something must not come from another site. On other
+addresses each request must carry the token: as `Authorization: Bearer`, or, for browsers, as the password of HTTP Basic with any
+user.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ def guard(listen_host: str, token_file: str) -> Middleware:
     """Make the middleware that lets only those in who may. The token is read anew each time, so a new one needs no restart."""
 
     def problem(request: web.Request) -> Optional[web.Response]:
-        if token_file:
+        looks = request.method in ("GET", "HEAD")
+        open_to_all = is_loopback(listen_host) and looks
+        if token_file and not open_to_all:
             try:
                 token = read_token(token_file)
             except TokenProblem as reason:
@@ -81,7 +84,7 @@ def guard(listen_host: str, token_file: str) -> Middleware:
             named = urlsplit(f"//{request.headers.get('Host', '')}").hostname or ""
             if not is_loopback(named) and named != listen_host.strip("[]").lower():
                 return refusal(403, f"this listener is not called {named or '(nothing)'}: use localhost or 127.0.0.1")
-        if request.method not in ("GET", "HEAD") and from_another_site(request):
+        if not looks and from_another_site(request):
             return refusal(403, "another web site may not change anything here")
         return None
 

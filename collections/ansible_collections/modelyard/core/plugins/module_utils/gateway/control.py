@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import signal
 import subprocess
 import time
@@ -26,6 +27,7 @@ PID_FILE = "gateway.pid"
 #: Settings that only our own gateway knows, and that nobody may believe to be in force.
 KEYS = ("keys_file", "backend_key_file")
 PLAIN = re.compile(r"[\w.:/@+,=~ -]*")
+TOKEN_BYTES = 16
 STEP_S, RELOAD_S, CHECK_S = 0.1, 15.0, 20.0
 Spec = Mapping[str, Any]
 
@@ -57,6 +59,8 @@ def prepare(folder: Path, spec: Spec) -> str:
     """
     for name in ("run", "logs"):
         (folder / name).mkdir(exist_ok=True)
+    if spec["kind"] == "modelyard":
+        _token(spec["admin_token_file"])
     if spec["kind"] == "nginx":
         run_dir = folder / "run"
         try:
@@ -68,6 +72,14 @@ def prepare(folder: Path, spec: Spec) -> str:
             text = nginx.changed(text, name, out) if name in nginx.drained(text) else text
         nginx.write(run_dir, text)
     return check_config(folder, spec)
+
+
+def _token(path: str) -> None:
+    """Make the admin token where there is none: only who owns the gateway may change anything."""
+    if path and not Path(path).exists():
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w") as file:
+            file.write(f"{secrets.token_hex(TOKEN_BYTES)}\n")
 
 
 def check_config(folder: Path, spec: Spec) -> str:

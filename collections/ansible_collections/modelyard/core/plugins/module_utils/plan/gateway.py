@@ -19,6 +19,7 @@ SUFFIX = place.SUFFIX
 CONFIG = {OURS: "gateway.json", "haproxy": "haproxy.cfg", "nginx": "nginx.conf"}
 PACKAGE, PROXY, SPEC = "modelyard_gateway.zip", "proxy.json", place.SPEC_FILE
 name = place.name
+TOKEN = "run/admin_token"
 LOOPBACK = "127.0.0.1"
 #: A stop waits so much longer than the gateway's own time for running requests.
 STOP_MARGIN_S = 15.0
@@ -31,7 +32,6 @@ FIXED = {
     "idle_timeout_s": 75,
     "eject": {"server_errors": 3, "for_s": 10},
     "backend_key_file": "",
-    "admin_token_file": "",
 }
 HEALTH = {"timeout_s": 2, "failures": 3}
 ERROR_BYTES = 8192
@@ -135,6 +135,8 @@ def _spec(
         **{key: own[key] for key in ("queue_size", "queue_timeout_s", "hung_after_s", "keys_file", "drain_s")},
         "service": asked["name"],
         "admin_host": LOOPBACK,
+        # On a shared host everybody can reach the loopback: without it any user could take instances out.
+        "admin_token_file": f"{folder}/{TOKEN}",
         "backends": [
             {"index": i["index"], "name": i["name"], "host": _reachable(asked), "port": i["port"], "drained": False}
             for i in served
