@@ -1,15 +1,17 @@
-"""Two single-rank instances on two ports with the real engine."""
+"""Two single-rank instances on two ports with the real engine, behind our gateway."""
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from e2e_site import answers, get, make_site, torn_down
 from footprint import API, CORE, KEEPER, TRACKER, WORKER, Instance, nothing_left, strangers
-from harness import Site, end, session_of, until
+from harness import Site, end, free_port, session_of, until
 from stream import held
 
 pytestmark = pytest.mark.e2e
@@ -18,7 +20,36 @@ NAME = "tiny-2xtp1"
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    yield from torn_down(make_site(tmp_path_factory.mktemp("two"), NAME, replicas=2, tp=1))
+    made = make_site(tmp_path_factory.mktemp("two"), NAME, replicas=2, tp=1)
+    base = free_port(4)
+    made.services[0].update(
+        listen={"host": "127.0.0.1", "base_port": base},
+        gateway={"kind": "modelyard", "host": "127.0.0.1", "port": base + 2, "drain_s": 30},
+    )
+    yield from torn_down(made)
+
+
+def entry(site: Site) -> int:
+    """The port of the gateway."""
+    return int(site.services[0]["gateway"]["port"])
+
+
+def served_by(site: Site, requests: int = 4) -> list[str]:
+    """Which instances answer one request after the other through the gateway, as its log has it."""
+    for _ in range(requests):
+        assert answers(entry(site))
+    log = site.home / "services" / f"{NAME}.gateway" / "instance-0/logs/results.jsonl"
+
+    def lines() -> list[dict[str, Any]]:
+        found = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+        return [line for line in found if line["path"] == "/v1/chat/completions"]
+
+    before = getattr(site, "logged", 0)
+    until(lambda: len(lines()) >= before + requests, 10, "the log has all requests")
+    fresh = lines()[before:]
+    site.logged = before + len(fresh)  # type: ignore[attr-defined]
+    assert {(line["status"], line["model"], line["completion_tokens"]) for line in fresh} == {(200, "tiny", 2)}
+    return [line["backend"] for line in fresh]
 
 
 def loading(site: Site, index: int) -> bool:
@@ -46,13 +77,16 @@ def test_two_instances_answer_on_two_ports_with_one_core_each(site: Site) -> Non
         assert sum(c.startswith("VLLM::Worker") for c in comms) == 1
     binds = [site.state(NAME, i)["request"]["launch"]["environment"]["VLLM_CPU_OMP_THREADS_BIND"] for i in (0, 1)]
     assert len(set(binds)) == 2
+    assert sorted(served_by(site)) == [f"{NAME}/0"] * 2 + [f"{NAME}/1"] * 2
+    assert get(entry(site), "/v1/models")[1]["data"][0]["id"] == "tiny"
 
 
 def test_a_second_deploy_changes_nothing(site: Site) -> None:
-    leaders = [site.leader(NAME, i) for i in (0, 1)]
+    running = [(NAME, 0), (NAME, 1), (f"{NAME}.gateway", 0)]
+    leaders = [site.leader(name, i) for name, i in running]
     run = site.play("deploy")
     assert (run.rc, run.changed) == (0, 0), run.output[-3000:]
-    assert [site.leader(NAME, i) for i in (0, 1)] == leaders
+    assert [site.leader(name, i) for name, i in running] == leaders
 
 
 def test_one_instance_less_needs_permission(site: Site) -> None:
@@ -68,6 +102,7 @@ def test_an_engine_core_that_is_killed_ends_its_own_instance_and_no_other(site: 
     hit.signal(CORE, signal.SIGKILL)
     hit.gone_by_itself()
     assert answers(spared.port)
+    assert served_by(site) == [f"{NAME}/1"] * 4, "no client of the gateway notices"
 
 
 def test_a_plain_deploy_starts_what_is_missing_and_nothing_else(site: Site) -> None:
@@ -79,10 +114,13 @@ def test_a_plain_deploy_starts_what_is_missing_and_nothing_else(site: Site) -> N
     assert set(spared.processes) == {p["pid"] for p in session_of(spared.session)}
     assert f"pass  {NAME}/0 serial: 5 of 5" in run.output
     assert answers(spared.port)
+    assert f"gateway: {NAME}/0 may get requests again" in run.output
+    assert set(served_by(site)) == {f"{NAME}/0", f"{NAME}/1"}
 
 
 def test_a_teardown_lets_an_open_answer_end_beside_a_dead_instance(site: Site) -> None:
     hit, serving = (Instance.of(site, NAME, index) for index in (0, 1))
+    door = Instance.of(site, f"{NAME}.gateway", 0)
     hit.signal(WORKER, signal.SIGKILL)
     hit.gone_by_itself()
     serving.signal(TRACKER, signal.SIGKILL)
@@ -100,7 +138,7 @@ def test_a_teardown_lets_an_open_answer_end_beside_a_dead_instance(site: Site) -
             end(running)
         assert running.returncode == 0, output[-3000:]
         assert (answer.whole, answer.finish_reason) == (True, "length")
-        nothing_left([hit, serving], others)
+        nothing_left([hit, serving, door], others)
 
 
 def test_a_stop_while_loading_leaves_nothing_whatever_was_hit_before(site: Site) -> None:

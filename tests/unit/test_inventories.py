@@ -66,8 +66,11 @@ def test_eight_cards_serve_one_model_each_and_a_dead_card_costs_an_eighth():
     (service,) = plan["services"]
     found = [(i["session"], i["port"], i["cards"]) for i in service["instances"]]
     assert found == [(f"minicpm-v-4.5-{index}", 8002 + index, [[index]]) for index in range(8)]
+    (entry,) = plan["gateways"]
+    assert (entry["gateway"]["port"], [b["port"] for b in entry["gateway"]["backends"]]) == (8000, list(range(8002, 8010)))
     dead = worlds.hygon(*(worlds.dcu(index, health="lost" if index == 5 else "ok") for index in range(8)))
     plan = planned("dcu_k100ai", dead)
     assert [item["id"] for item in plan["findings"] if item["severity"] == "warn"] == ["PL-REPLICAS-FEWER", "PF-CARD-COUNT"]
     assert plan["services"][0]["action"] == "start"
     assert [i["index"] for i in plan["services"][0]["instances"]] == [0, 1, 2, 3, 4, 6, 7]
+    assert [b["index"] for b in plan["gateways"][0]["gateway"]["backends"]] == [0, 1, 2, 3, 4, 6, 7]

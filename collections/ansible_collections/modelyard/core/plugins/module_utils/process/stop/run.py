@@ -29,6 +29,8 @@ from ansible_collections.modelyard.core.plugins.module_utils.process.stop import
 Say = Callable[[str], None]
 Result = Dict[str, Any]
 POLL_S = 0.2
+#: After so many looks nothing is in a hurry but an end, which is told at once; each look takes the engine a little of its time.
+QUICK_LOOKS, SLOW_POLL_S = 10, 0.5
 #: The last look waits so long for parents to read how their children ended. Process 1 does so at once, or never (in containers).
 REAP_S = 1.0
 INIT_REAP_S = 0.2
@@ -132,7 +134,8 @@ class Stop:
             turn += 1
             if turn % 5 == 0:
                 self.watch.remember_segments()
-            signals.wait_for_an_end((m.pid for members in groups.values() for m in members), POLL_S)
+            pids = [m.pid for members in groups.values() for m in members]
+            signals.wait_for_an_end(pids, POLL_S if turn < QUICK_LOOKS else SLOW_POLL_S)
             groups = self.watch.look()
 
     def _allowed(self, groups: Mapping[look.Key, List[plan.Member]]) -> Dict[look.Key, List[plan.Member]]:
