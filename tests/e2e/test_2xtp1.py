@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from e2e_site import answers, get, make_site, torn_down
-from footprint import API, CORE, KEEPER, TRACKER, WORKER, Instance, nothing_left, strangers
+from footprint import API, CORE, KEEPER, TRACKER, WORKER, Instance, marked, nothing_left, port_open, strangers
 from harness import Site, end, free_port, session_of, until
 from stream import held
 
@@ -120,7 +120,6 @@ def test_a_plain_deploy_starts_what_is_missing_and_nothing_else(site: Site) -> N
 
 def test_a_teardown_lets_an_open_answer_end_beside_a_dead_instance(site: Site) -> None:
     hit, serving = (Instance.of(site, NAME, index) for index in (0, 1))
-    door = Instance.of(site, f"{NAME}.gateway", 0)
     hit.signal(WORKER, signal.SIGKILL)
     hit.gone_by_itself()
     serving.signal(TRACKER, signal.SIGKILL)
@@ -138,7 +137,9 @@ def test_a_teardown_lets_an_open_answer_end_beside_a_dead_instance(site: Site) -
             end(running)
         assert running.returncode == 0, output[-3000:]
         assert (answer.whole, answer.finish_reason) == (True, "length")
-        nothing_left([hit, serving, door], others)
+        nothing_left([hit, serving], others)
+        assert not port_open(entry(site)), "the gateway has ended as well"
+        assert not marked(f"{NAME}.gateway")
 
 
 def test_a_stop_while_loading_leaves_nothing_whatever_was_hit_before(site: Site) -> None:
