@@ -55,7 +55,7 @@ class Document:
         if not self._ends.whole():
             return self._of_ends(head)
         try:
-            body = json.loads(head)
+            body = json.loads(head.decode())
         except (ValueError, RecursionError):
             return {"done": False}
         return {**_of_body(body, self._snippet), "done": True}

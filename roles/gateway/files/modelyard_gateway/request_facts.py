@@ -30,7 +30,7 @@ class RequestFacts:
         if not self._ends.whole():
             return _facts(*entries(head, self._ends.tail(), WANTED))
         try:
-            body = json.loads(head)
+            body = json.loads(head.decode())
         except (ValueError, RecursionError):
             return dict(NOTHING)
         return _facts(body, True) if isinstance(body, dict) else dict(NOTHING)

@@ -30,8 +30,11 @@ KEYS = (
     *("prompt_tokens", "completion_tokens", "thinking", "snippet", "queue_s", "ttft_s", "duration_s", "bytes_in", "bytes_out"),
     *("stream", "truncated", "client_gone", "error"),
 )
-SECONDS = frozenset(("queue_s", "ttft_s", "duration_s"))
-#: Longest text of a value; only an error may be longer, and the gateway has cut that already.
+SECONDS = ("queue_s", "ttft_s", "duration_s")
+#: What others have chosen: clients, engines, the inventory.
+TEXTS = ("id", "user", "model", "path", "client", "key", "backend", "finish_reason", "snippet")
+_NOTHING: Dict[str, Any] = dict.fromkeys(KEYS)
+#: Longest of those texts. The gateway has cut an error already.
 TEXT = 1000
 
 
@@ -52,19 +55,22 @@ def entry(at: float, **values: Any) -> Dict[str, Any]:
     :param at: when the request came, as a Unix time
     :raises TypeError: a key that a line does not have, so that nothing gets in that nobody has thought about, like a header
     """
-    unknown = sorted(set(values) - set(KEYS))
-    if unknown:
-        raise TypeError(f"a line of the result log has no {', '.join(unknown)}")
-    line = {key: _safe(key, values.get(key)) for key in KEYS}
+    line = {**_NOTHING, **values}
+    if len(line) > len(KEYS):
+        raise TypeError(f"a line of the result log has no {', '.join(sorted(set(values) - set(KEYS)))}")
+    for key in SECONDS:
+        if line[key] is not None:
+            line[key] = round(line[key], 4)
+    for key in TEXTS:
+        if line[key]:
+            line[key] = _safe(line[key])
     line["time"] = moment(at)
     return line
 
 
-def _safe(key: str, value: Any) -> Any:
-    """Numbers are short, and a text stands on one line of bounded length."""
-    if key in SECONDS and isinstance(value, (int, float)):
-        return round(value, 4)
-    if not isinstance(value, str) or key == "error":
+def _safe(value: Any) -> Any:
+    """A text stands on one line of bounded length."""
+    if not isinstance(value, str):
         return value
     value = value[:TEXT]
     return value if value.isprintable() else "".join(c if c.isprintable() else " " for c in value)
