@@ -155,5 +155,9 @@ def test_clients_and_the_manifest_know_the_gateway():
     assert known["OPENAI_BASE_URL"] == known["MODELYARD_BASE_URLS"] == "http://127.0.0.1:8000/v1"
     assert manifest.manifest(service, plan, worlds.survey(), "1.0")["gateway"]["port"] == 8000
     shown = text.summary(plan, [], "/opt/modelyard")
-    assert "through the gateway (modelyard): http://127.0.0.1:8000" in shown
+    assert shown.splitlines()[:3] == [
+        "tiny-qwen3 serves tiny-qwen3 on box: http://127.0.0.1:8000",
+        "  gateway modelyard; its status, on the host itself: http://127.0.0.1:8001/gateway/status",
+        "  behind it: http://127.0.0.1:8002, http://127.0.0.1:8003",
+    ]
     assert "curl -s http://127.0.0.1:8000/v1/chat/completions" in shown

@@ -187,11 +187,18 @@ def summary(plan: Mapping[str, Any], results: Sequence[Mapping[str, Any]], home:
         base = f"{home}/services/{service['name']}"
         urls = [_url(service["listen"]["host"], i["port"]) for i in served]
         serves = f"{service['name']} serves {service['model']['id']} on {plan['host']}"
+        entry = service.get("gateway") or {}
+        if entry:
+            lines += [f"{serves}: {_url(entry['host'], entry['port'])}", *_entry(entry)]
+            serves = "  behind it"
         if len(served) <= FEW:
             lines += [f"{serves}: {', '.join(urls)}"]
         else:
             rows = [(i["index"], url, ranks(i["cards"]), i["session"]) for i, url in zip(served, urls)]
-            lines += [f"{serves} with {len(served)} instances", *table([("instance", "address", "cards", "name"), *rows])]
+            lines += [
+                f"{serves}{': ' if entry else ' with '}{len(served)} instances",
+                *table([("instance", "address", "cards", "name"), *rows]),
+            ]
         if service["left_out"]:
             lines += [f"  left out: instance {', '.join(str(left['index']) for left in service['left_out'])}"]
         steps = [step for result in results if result["service"] == service["name"] for step in result["steps"]]
@@ -200,9 +207,7 @@ def summary(plan: Mapping[str, Any], results: Sequence[Mapping[str, Any]], home:
         lines += _not_walked(served, {step["instance"] for step in steps})
         # Double quotes around the key's file: the shell reads it; everything else is taken as it stands.
         key = f' -H "Authorization: Bearer $(cat {shlex.quote(base + "/api_key")})"' if service["secured"] else ""
-        entry = service.get("gateway") or {}
         if entry:
-            lines += _entry(entry)
             urls = [_url(entry["host"], entry["port"])]
         hello = {"model": service["model"]["id"], "max_tokens": 16, "messages": [{"role": "user", "content": "hello"}]}
         body = shlex.quote(json.dumps(hello))
@@ -218,11 +223,9 @@ def summary(plan: Mapping[str, Any], results: Sequence[Mapping[str, Any]], home:
 
 
 def _entry(gateway: Mapping[str, Any]) -> List[str]:
-    """Where the gateway of a service is, and where it can be looked at."""
-    lines = [f"  through the gateway ({gateway['kind']}): {_url(gateway['host'], gateway['port'])}"]
-    if gateway["kind"] == "modelyard":
-        lines.append(f"  its status, on the host itself: http://127.0.0.1:{gateway['admin_port']}/gateway/status")
-    return lines
+    """Of which kind the gateway is, and where it can be looked at."""
+    shown = f"; its status, on the host itself: http://127.0.0.1:{gateway['admin_port']}/gateway/status"
+    return [f"  gateway {gateway['kind']}{shown if gateway['kind'] == 'modelyard' else ''}"]
 
 
 def _not_walked(served: Sequence[Mapping[str, Any]], walked: Collection[int]) -> List[str]:
