@@ -6,7 +6,7 @@ import json
 
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.plan import findings, planner, tables, text
-from ansible_collections.modelyard.core.plugins.module_utils.process import proc
+from ansible_collections.modelyard.core.plugins.module_utils.process import opened, proc
 from ansible_collections.modelyard.core.plugins.module_utils.survey import processes as surveyed
 from hypothesis import given
 from hypothesis import strategies as st
@@ -1229,7 +1229,7 @@ def test_a_thread_that_hangs_in_the_driver_is_found_whatever_the_others_do(tmp_p
             (folder / "stack").write_text("".join(f"[<0>] {name}+0x1/0x2\n" for name in functions))
     table = proc.processes(tmp_path)
     hung = surveyed.stuck(table, lambda: None, watched=[77], proc_root=tmp_path)
-    seen_process = surveyed.describe(table[77], proc.handles(table, tmp_path), set(), hung=hung, proc_root=tmp_path)
+    seen_process = surveyed.describe(table[77], opened.handles(table, tmp_path), set(), hung=hung, proc_root=tmp_path)
     assert hung == [77]
     survey = worlds.merged(card(holders=[77]), {"processes": told(seen_process), "stuck": hung})
     assert "PF-STUCK" in ids(of_gpus(survey))

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from ansible_collections.modelyard.core.plugins.module_utils.process import proc
+from ansible_collections.modelyard.core.plugins.module_utils.process import opened, proc, sockets
 from hypothesis import example, given
 from hypothesis import strategies as st
 from unit import fake_proc
@@ -67,10 +67,10 @@ def test_a_process_that_is_gone_is_an_answer_everywhere(tmp_path):
     assert proc.command(1, tmp_path) is None
     assert proc.environment(1, "A", tmp_path) is None
     assert proc.cwd(1, tmp_path) is None
-    assert proc.mapped_files(1, tmp_path) == set()
-    assert list(proc.open_files(1, tmp_path)) == []
-    assert proc.shared_memory(1, tmp_path) == set()
-    assert proc.listeners(tmp_path) == []
+    assert opened.mapped_files(1, tmp_path) == set()
+    assert list(opened.open_files(1, tmp_path)) == []
+    assert opened.shared_memory(1, tmp_path) == set()
+    assert sockets.listeners(tmp_path) == []
     assert proc.identity(1, tmp_path) == (1, 0)
 
 
@@ -98,7 +98,7 @@ def test_an_environment_that_was_overwritten_holds_nothing(tmp_path):
 
 def test_a_semaphore_is_known_by_its_name_also_to_the_process_that_made_it():
     made = multiprocessing.get_context("spawn").Semaphore()
-    assert f"sem.{made._semlock.name[1:]}" in proc.shared_memory(os.getpid())
+    assert f"sem.{made._semlock.name[1:]}" in opened.shared_memory(os.getpid())
 
 
 def test_maps_and_descriptors_give_files_and_shared_memory(tmp_path):
@@ -108,14 +108,14 @@ def test_maps_and_descriptors_give_files_and_shared_memory(tmp_path):
         maps=("/opt/rt/lib/a b.so", "/dev/shm/psm_1", "/dev/shm/psm_gone (deleted)", "/dev/shm/models/psm_a", "[heap]", ""),
         files=("/dev/shm/sem.mp-x", "socket:[99]", "/dev/shmoo/no"),
     )
-    assert proc.mapped_files(7, tmp_path) == {
+    assert opened.mapped_files(7, tmp_path) == {
         "/opt/rt/lib/a b.so",
         "/dev/shm/psm_1",
         "/dev/shm/psm_gone",
         "/dev/shm/models/psm_a",
     }
-    assert proc.shared_memory(7, tmp_path) == {"psm_1", "psm_gone", "sem.mp-x"}
-    assert proc.socket_owners(proc.handles(proc.processes(tmp_path), tmp_path)) == {99: 7}
+    assert opened.shared_memory(7, tmp_path) == {"psm_1", "psm_gone", "sem.mp-x"}
+    assert sockets.socket_owners(opened.handles(proc.processes(tmp_path), tmp_path)) == {99: 7}
 
 
 def test_only_listening_sockets_of_both_families_are_listeners(tmp_path):
@@ -129,9 +129,9 @@ def test_only_listening_sockets_of_both_families_are_listeners(tmp_path):
         + "   cut"
     )
     (tmp_path / "net/tcp6").write_text(head + row.format(address="0" * 32 + ":1F42", state="0A", inode=13))
-    assert proc.listeners(tmp_path) == [
-        proc.Listener("0100007F", 8000, 11, 1000),
-        proc.Listener("0" * 32, 8002, 13, 1000),
+    assert sockets.listeners(tmp_path) == [
+        sockets.Listener("0100007F", 8000, 11, 1000),
+        sockets.Listener("0" * 32, 8002, 13, 1000),
     ]
 
 
@@ -140,8 +140,8 @@ def test_this_process_and_its_socket_are_found_on_the_real_system():
         listening.bind(("127.0.0.1", 0))
         listening.listen()
         port = listening.getsockname()[1]
-        inode = next(x.inode for x in proc.listeners() if x.port == port)
-        assert proc.socket_owners(proc.handles({os.getpid(): proc.read(os.getpid())}))[inode] == os.getpid()
+        inode = next(x.inode for x in sockets.listeners() if x.port == port)
+        assert sockets.socket_owners(opened.handles({os.getpid(): proc.read(os.getpid())}))[inode] == os.getpid()
 
 
 def test_a_real_process_is_alive_until_it_is_a_zombie_and_then_gone():

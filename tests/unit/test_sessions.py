@@ -16,7 +16,7 @@ from pathlib import Path
 
 import harness
 import pytest
-from ansible_collections.modelyard.core.plugins.module_utils.process import proc
+from ansible_collections.modelyard.core.plugins.module_utils.process import opened, proc
 from ansible_collections.modelyard.core.plugins.module_utils.survey import sessions
 from unit import fake_proc
 
@@ -69,9 +69,9 @@ def never(argv, _):
 
 def look(host, run=never, denied=(), table=None):
     table = table or proc.processes(host)
-    handles = proc.handles(table, host)
+    handles = opened.handles(table, host)
     seen = {pid: targets for pid, targets in handles.targets.items() if pid not in denied}
-    return sessions.sessions(table, proc.Handles(seen, set(denied)), run, host)
+    return sessions.sessions(table, opened.Handles(seen, set(denied)), run, host)
 
 
 # -- screen ---------------------------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ def test_what_a_program_prints_is_taken_only_if_it_ends_well_and_in_time():
 def real(pid):
     """The sessions of one real server."""
     table = proc.processes()
-    return [session for session in sessions.sessions(table, proc.handles(table)) if session["pid"] == pid]
+    return [session for session in sessions.sessions(table, opened.handles(table)) if session["pid"] == pid]
 
 
 def attach(argv):

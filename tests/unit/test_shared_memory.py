@@ -12,7 +12,7 @@ from pathlib import Path
 
 import harness
 import pytest
-from ansible_collections.modelyard.core.plugins.module_utils.process import proc
+from ansible_collections.modelyard.core.plugins.module_utils.process import opened, proc
 from ansible_collections.modelyard.core.plugins.module_utils.survey import shared_memory
 from unit import fake_proc, worlds
 
@@ -44,7 +44,7 @@ def table_of(**owners):
 
 def held(shm, table, targets=None, denied=(), **more):
     """{name: holders}"""
-    handles = proc.Handles({pid: frozenset(files) for pid, files in (targets or {}).items()}, set(denied))
+    handles = opened.Handles({pid: frozenset(files) for pid, files in (targets or {}).items()}, set(denied))
     seen = shared_memory.segments(handles, table, folder=shm, proc_root=shm.parent, **more)
     return {s["name"]: s["holders"] for s in seen["segments"]}
 
@@ -57,7 +57,7 @@ def test_size_user_age_and_space_are_told(shm):
     sparse.chmod(0o600)
     os.utime(sparse, (time.time() - 3600, time.time() - 3600))
     os.utime(shm / "psm_1", (time.time() + 3600, time.time() + 3600))  # a clock that was set back
-    seen = shared_memory.segments(proc.Handles({}, set()), {}, folder=shm, proc_root=shm.parent)
+    seen = shared_memory.segments(opened.Handles({}, set()), {}, folder=shm, proc_root=shm.parent)
     assert 0 < seen["free_mib"] <= seen["total_mib"]
     first, second = seen["segments"]
     assert first.pop("age_s") in range(3600, 3700)
@@ -78,7 +78,7 @@ def test_only_regular_files_with_an_engines_name_are_segments(shm):
 
 
 def test_without_the_folder_there_is_nothing(tmp_path):
-    seen = shared_memory.segments(proc.Handles({}, set()), {}, folder=tmp_path / "absent")
+    seen = shared_memory.segments(opened.Handles({}, set()), {}, folder=tmp_path / "absent")
     assert seen == {"total_mib": 0, "free_mib": 0, "segments": []}
 
 
@@ -190,9 +190,9 @@ libc.pthread_exit(None)
 @pytest.fixture
 def real():
     """A segment of 8 KiB in /dev/shm."""
-    if not os.access(proc.SHM, os.W_OK):
+    if not os.access(opened.SHM, os.W_OK):
         pytest.skip("this user may not write into /dev/shm")
-    file = proc.SHM / f"psm_test_{os.getpid()}_{time.monotonic_ns()}"
+    file = opened.SHM / f"psm_test_{os.getpid()}_{time.monotonic_ns()}"
     descriptor = os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
     os.write(descriptor, bytes(8192))
     os.close(descriptor)
@@ -204,7 +204,7 @@ def real():
 def look(name):
     """The real segment with this name; None when it is not there."""
     table = proc.processes()
-    handles = proc.handles(table)
+    handles = opened.handles(table)
     if 1 in handles.denied:  # in some sandboxes root may not look into process 1: no candidate for these tests then
         table[1] = table[1]._replace(uid=OTHER)
     seen = shared_memory.segments(handles, table)
@@ -244,10 +244,10 @@ def test_a_real_process_whose_leader_has_ended_holds_its_segments(real):
 def test_another_user_cannot_know_the_holders(real):
     code = (
         "import json, os\n"
-        "from ansible_collections.modelyard.core.plugins.module_utils.process import proc\n"
+        "from ansible_collections.modelyard.core.plugins.module_utils.process import opened, proc\n"
         "from ansible_collections.modelyard.core.plugins.module_utils.survey import shared_memory\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-        "table = proc.processes(); print(json.dumps(shared_memory.segments(proc.handles(table), table)))"
+        "table = proc.processes(); print(json.dumps(shared_memory.segments(opened.handles(table), table)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -7,7 +7,7 @@ import subprocess
 import time
 
 import pytest
-from ansible_collections.modelyard.core.plugins.module_utils.process import evidence, layout, proc
+from ansible_collections.modelyard.core.plugins.module_utils.process import evidence, layout, opened, proc
 from ansible_collections.modelyard.core.plugins.module_utils.process.stop import look, segments, signals
 
 
@@ -30,8 +30,8 @@ def test_the_map_of_a_process_that_hangs_with_the_lock_on_its_memory_is_never_re
     hung = proc.Process(20, 1, 20, 20, "D", 100, "VLLM::Worker_TP", os.geteuid(), 3)
     half = hung._replace(pid=21, state="Z", uid=os.geteuid() + 1)
     read = []
-    monkeypatch.setattr(proc, "SHM", tmp_path)
-    monkeypatch.setattr(proc, "shared_memory", lambda pid, root: read.append(pid) or set())
+    monkeypatch.setattr(opened, "SHM", tmp_path)
+    monkeypatch.setattr(opened, "shared_memory", lambda pid, root: read.append(pid) or set())
     monkeypatch.setattr(segments.processes, "stuck", sorted)
     monkeypatch.setattr(segments.processes, "memory_locked", lambda process: True)
     (tmp_path / "psm_one").write_text("x")

@@ -12,7 +12,7 @@ import sys
 import threading
 
 import pytest
-from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout, opened, proc
 from ansible_collections.modelyard.core.plugins.module_utils.survey import host, models, runtimes, services
 from unit import worlds
 
@@ -214,7 +214,7 @@ def test_a_folder_without_a_python_is_no_runtime(tmp_path, folder):
 
 def ports(wanted, ours):
     table = proc.processes()
-    return services.ports(wanted, ours, services.listeners(proc.handles(table), table))
+    return services.ports(wanted, ours, services.listeners(opened.handles(table), table))
 
 
 def test_a_port_that_somebody_listens_on_is_named_with_pid_user_and_command():
@@ -239,7 +239,7 @@ def test_the_command_line_of_a_process_that_hangs_is_left_unread(monkeypatch):
         listening.listen()
         port = listening.getsockname()[1]
         monkeypatch.setattr(proc, "command", lambda pid: pytest.fail(f"the command line of {pid} was read"))
-        found = services.listeners(proc.handles({os.getpid(): proc.read(os.getpid())}), [])
+        found = services.listeners(opened.handles({os.getpid(): proc.read(os.getpid())}), [])
     assert [(x["pid"], x["command"]) for x in found if x["port"] == port] == [(os.getpid(), "")]
 
 
@@ -248,7 +248,7 @@ def test_a_listener_that_may_not_be_looked_into_has_no_pid_but_a_user():
         listening.bind(("127.0.0.1", 0))
         listening.listen()
         port = listening.getsockname()[1]
-        unseen = services.listeners(proc.Handles({}, {os.getpid()}), proc.processes())
+        unseen = services.listeners(opened.Handles({}, {os.getpid()}), proc.processes())
         assert services.ports([port], {}, unseen) == {
             str(port): {"service": "", "pid": None, "user": getpass.getuser(), "command": ""},
         }

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import harness
 import pytest
-from ansible_collections.modelyard.core.plugins.module_utils.process import cgroup, proc
+from ansible_collections.modelyard.core.plugins.module_utils.process import cgroup, opened, proc, sockets
 from ansible_collections.modelyard.core.plugins.module_utils.survey import processes
 from harness import until
 from hypothesis import given
@@ -60,7 +60,7 @@ def kernel(root):
 
 def describe(root, pid, *cards, **more):
     table = proc.processes(root)
-    return processes.describe(table[pid], proc.handles(table, root), set(cards), proc_root=root, **more)
+    return processes.describe(table[pid], opened.handles(table, root), set(cards), proc_root=root, **more)
 
 
 @contextlib.contextmanager
@@ -90,16 +90,16 @@ def test_every_descriptor_is_read_once_and_answers_all_questions(tmp_path, monke
 
     table = proc.processes(tmp_path)
     monkeypatch.setattr(os, "readlink", counted)
-    seen = proc.handles(table, tmp_path)
+    seen = opened.handles(table, tmp_path)
     assert (len(read), set(read.values())) == (8, {1})
-    assert seen == proc.Handles(
+    assert seen == opened.Handles(
         {
             7: frozenset({"/dev/nvidia0", "/dev/shm/psm_1", "socket:[11]", "socket:[]"}),
             9: frozenset({"socket:[11]", "socket:[12]", "/tmp/a (deleted) b"}),
         },
         set(),
     )
-    assert proc.socket_owners(seen) == {11: 7, 12: 9}
+    assert sockets.socket_owners(seen) == {11: 7, 12: 9}
     assert processes.holders(["/dev/nvidia0", "/dev/nvidia1"], seen) == {"/dev/nvidia0": [7], "/dev/nvidia1": []}
     assert sum(read.values()) == 8
 
@@ -111,7 +111,7 @@ def test_who_cannot_hold_a_file_is_not_looked_into(tmp_path):
     for pid in (3, 7):
         shutil.rmtree(tmp_path / str(pid) / "fd")
         (tmp_path / str(pid) / "fd").write_text("no folder")
-    assert proc.handles(proc.processes(tmp_path), tmp_path) == proc.Handles(
+    assert opened.handles(proc.processes(tmp_path), tmp_path) == opened.Handles(
         {2: frozenset(), 3: frozenset(), 7: frozenset()}, set()
     )
 
@@ -120,7 +120,7 @@ def test_process_2_of_a_container_is_no_kernel_thread(tmp_path):
     add(tmp_path, 2, comm="python", files=("/dev/nvidia0",))
     add(tmp_path, 9, ppid=2, files=("/dev/nvidia0",))
     table = proc.processes(tmp_path)
-    assert processes.holders(["/dev/nvidia0"], proc.handles(table, tmp_path)) == {"/dev/nvidia0": [2, 9]}
+    assert processes.holders(["/dev/nvidia0"], opened.handles(table, tmp_path)) == {"/dev/nvidia0": [2, 9]}
 
 
 @pytest.mark.parametrize("forbidden", ["list", "read"])
@@ -137,14 +137,14 @@ def test_descriptors_that_may_not_be_listed_or_read_are_denied(tmp_path, monkeyp
         return real(path, *more, **named)
 
     monkeypatch.setattr(os, function, refuse)
-    assert proc.handles(proc.processes(tmp_path), tmp_path) == proc.Handles({8: frozenset({"/dev/nvidia0"})}, {7})
+    assert opened.handles(proc.processes(tmp_path), tmp_path) == opened.Handles({8: frozenset({"/dev/nvidia0"})}, {7})
 
 
 def test_a_process_that_is_gone_has_no_descriptors_and_is_not_denied(tmp_path):
     add(tmp_path, 7)
     table = proc.processes(tmp_path)
     shutil.rmtree(tmp_path / "7")
-    assert proc.handles(table, tmp_path) == proc.Handles({7: frozenset()}, set())
+    assert opened.handles(table, tmp_path) == opened.Handles({7: frozenset()}, set())
     assert proc.threads(7, tmp_path) == []
 
 
@@ -264,7 +264,7 @@ def test_devices_are_those_below_the_sysroot(tmp_path, sysroot, targets, devices
     assert len(shown) == devices
     assert all(path.startswith("/dev/") for path in shown)
     table = proc.processes(tmp_path)
-    held = processes.device_holders(proc.handles(table, tmp_path), {"/dev/known"}, sysroot.format(root=root))
+    held = processes.device_holders(opened.handles(table, tmp_path), {"/dev/known"}, sysroot.format(root=root))
     assert held == ([7] if devices else [])
 
 
@@ -272,7 +272,7 @@ def test_a_sysroot_behind_a_link_is_the_folder_that_it_names(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     add(tmp_path, 7, files=(f"{tmp_path}/real/dev/nvidia0",))
-    seen = proc.handles(proc.processes(tmp_path), tmp_path)
+    seen = opened.handles(proc.processes(tmp_path), tmp_path)
     assert processes.holders(["/dev/nvidia0"], seen, str(tmp_path / "link")) == {"/dev/nvidia0": [7]}
 
 
@@ -282,9 +282,9 @@ def test_a_real_holder_of_a_device_file_is_found_also_when_the_file_was_removed(
     device.write_text("")
     with python(f"f = open({str(device)!r}); print('open'); input()") as (child, _):
         table = proc.processes()
-        assert processes.holders(["/dev/nvidia0"], proc.handles(table), str(tmp_path)) == {"/dev/nvidia0": [child.pid]}
+        assert processes.holders(["/dev/nvidia0"], opened.handles(table), str(tmp_path)) == {"/dev/nvidia0": [child.pid]}
         device.unlink()
-        seen = proc.handles(table)
+        seen = opened.handles(table)
         shown = processes.describe(table[child.pid], seen, {"/dev/nvidia0"}, str(tmp_path))
     assert shown["devices"] == ["/dev/nvidia0"]
     assert shown["pid"] in processes.device_holders(seen, {"/dev/nvidia0"}, str(tmp_path))
@@ -308,7 +308,7 @@ def test_a_real_zombie_is_found_and_described():
     with python(ZOMBIE) as (parent, said):
         pid = int(said)
         table = proc.processes()
-        seen = proc.handles(table)
+        seen = opened.handles(table)
         assert pid in processes.zombies(table)
         assert parent.pid not in processes.zombies(table)
         assert not proc.half_ended(table[pid])
@@ -361,9 +361,9 @@ def test_a_process_whose_leader_has_ended_still_shows_what_it_holds(tmp_path, ha
     process = table[half_ended]
     assert (process.state, process.threads, proc.half_ended(process)) == ("Z", 2, True)
     # The kernel shows nothing under its own number, which is why one of its threads is asked.
-    assert list(proc.open_files(half_ended)) == []
+    assert list(opened.open_files(half_ended)) == []
     assert proc.cwd(half_ended) is None
-    seen = proc.handles(table)
+    seen = opened.handles(table)
     assert processes.holders(["/dev/nvidia0"], seen, str(tmp_path)) == {"/dev/nvidia0": [half_ended]}
     assert half_ended in processes.zombies(table)
     shown = processes.describe(process, seen, {"/dev/nvidia0"}, str(tmp_path))
@@ -500,7 +500,7 @@ def test_a_real_process_that_waits_in_d_is_stuck():
         table = proc.processes()
         hung = processes.stuck({child.pid: table[child.pid], os.getpid(): table[os.getpid()]})
         assert hung == [child.pid]
-        shown = processes.describe(table[child.pid], proc.handles(table), set(), hung=hung)
+        shown = processes.describe(table[child.pid], opened.handles(table), set(), hung=hung)
     finally:
         harness.end(child)
     assert shown["state"] == "D"
@@ -578,8 +578,8 @@ def test_secrets_in_a_command_are_masked(tmp_path):
 def test_what_may_not_be_read_is_none_and_not_empty(tmp_path):
     add(tmp_path, 7, files=("/dev/nvidia0",))
     table = proc.processes(tmp_path)
-    assert processes.describe(table[7], proc.Handles({}, {7}), set(), proc_root=tmp_path)["devices"] is None
-    assert processes.describe(table[7], proc.Handles({}, set()), set(), proc_root=tmp_path)["devices"] == []
+    assert processes.describe(table[7], opened.Handles({}, {7}), set(), proc_root=tmp_path)["devices"] is None
+    assert processes.describe(table[7], opened.Handles({}, set()), set(), proc_root=tmp_path)["devices"] == []
 
 
 @pytest.mark.parametrize(
@@ -619,7 +619,7 @@ def test_a_real_process_in_another_session_is_at_home_and_one_with_other_mounts_
         until(lambda: proc.read(child.pid).state == "S", 10, "it waits for input")
         table = proc.processes()
         assert table[child.pid].sid == child.pid
-        shown = processes.describe(table[child.pid], proc.handles(table), set())
+        shown = processes.describe(table[child.pid], opened.handles(table), set())
     assert (shown["other_namespace"], shown["cwd"], shown["state"]) == (False, str(Path.cwd()), "S")
     if subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode != 0:
         pytest.skip("this user may not make a mount namespace")
@@ -633,7 +633,7 @@ def test_a_real_process_in_another_session_is_at_home_and_one_with_other_mounts_
     try:
         child.stdout.readline()
         table = proc.processes()
-        seen = proc.handles(table)
+        seen = opened.handles(table)
         shown = processes.describe(table[child.pid], seen, {"/dev/nvidia0"}, str(tmp_path))
         assert processes.holders(["/dev/nvidia0"], seen, str(tmp_path)) == {"/dev/nvidia0": [child.pid]}
     finally:
@@ -666,14 +666,14 @@ def table_of(owners):
 )
 def test_what_could_not_be_read_is_said(tmp_path, owners, denied, said, monkeypatch):
     monkeypatch.setattr(proc, "user_name", str)
-    assert processes.not_readable(proc.Handles({}, set(denied)), table_of(owners), 5, tmp_path) == said
+    assert processes.not_readable(opened.Handles({}, set(denied)), table_of(owners), 5, tmp_path) == said
 
 
 def test_a_container_with_numbers_of_its_own_says_so(tmp_path):
     (tmp_path / "self/ns").mkdir(parents=True)
     (tmp_path / "self/ns/pid").symlink_to("pid:[4026532000]")
     table = table_of({1: 0})
-    assert processes.not_readable(proc.Handles({}, set()), table, 0, tmp_path) == [
+    assert processes.not_readable(opened.Handles({}, set()), table, 0, tmp_path) == [
         "processes outside of this container: it has process numbers of its own"
     ]
 
@@ -683,10 +683,10 @@ def test_a_user_without_rights_gets_no_exception_and_no_false_answer(tmp_path):
     tmp_path.chmod(0o755)
     code = (
         "import json, os\n"
-        "from ansible_collections.modelyard.core.plugins.module_utils.process import proc\n"
+        "from ansible_collections.modelyard.core.plugins.module_utils.process import opened, proc\n"
         "from ansible_collections.modelyard.core.plugins.module_utils.survey import processes\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-        "table = proc.processes(); seen = proc.handles(table); other = os.getppid()\n"
+        "table = proc.processes(); seen = opened.handles(table); other = os.getppid()\n"
         "print(json.dumps({'denied': other in seen.denied, 'own': os.getpid() in seen.targets,\n"
         " 'kernel': any(proc.kernel_thread(table[pid], table) for pid in seen.denied),\n"
         " 'said': processes.not_readable(seen, table), 'other': processes.describe(table[other], seen, [])}))"

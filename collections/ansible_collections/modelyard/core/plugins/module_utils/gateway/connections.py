@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Dict, List, Set, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.gateway.errors import GatewayError
-from ansible_collections.modelyard.core.plugins.module_utils.process import proc
+from ansible_collections.modelyard.core.plugins.module_utils.process import opened, proc
 
 #: ESTABLISHED, SYN_SENT, FIN_WAIT1, FIN_WAIT2: the engine has not closed its side yet.
 OPEN = {"01", "02", "04", "05"}
@@ -32,7 +32,7 @@ def family(leader: int, root: Path = proc.PROC) -> Dict[int, proc.Process]:
 def to(host: str, port: int, leader: int, root: Path = proc.PROC) -> int:
     """How many connections to an engine the processes of a gateway have. GatewayError where they may not be looked into."""
     wanted = _addresses(host, port)
-    seen = proc.handles(family(leader, root), root)
+    seen = opened.handles(family(leader, root), root)
     if seen.denied:
         raise GatewayError(f"the connections of process {min(seen.denied)} of the gateway may not be read; run as its user")
     inodes = {target for targets in seen.targets.values() for target in targets if target.startswith("socket:")}

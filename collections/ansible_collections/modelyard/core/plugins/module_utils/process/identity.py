@@ -15,7 +15,7 @@ import re
 from pathlib import Path
 from typing import Collection, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Set, Tuple
 
-from ansible_collections.modelyard.core.plugins.module_utils.process import cgroup, proc
+from ansible_collections.modelyard.core.plugins.module_utils.process import cgroup, opened, proc
 
 MARKER, INSTANCE_MARKER = "MODELYARD_SERVICE", "MODELYARD_INSTANCE"
 #: OTHER: of the same service, but of another instance than the one that is asked about.
@@ -213,7 +213,7 @@ def observe(
         if any(signs(seen, claim, table) for claim in claims):
             # argv[0] counts as well: the resource tracker is a bare Python that maps nothing of the runtime.
             program = "" if silent else (proc.command(pid, folder) or "").split(" ", 1)[0]
-            files = frozenset() if silent else frozenset({program, *proc.mapped_files(pid, folder)})
+            files = frozenset() if silent else frozenset({program, *opened.mapped_files(pid, folder)})
             seen = seen._replace(files=files, mounts=proc.mounts(pid, folder))
         found.append(seen)
     return found

@@ -1,4 +1,4 @@
-"""What the kernel says about processes, sockets and shared memory: a reader of /proc, nothing else.
+"""What the kernel says about processes: a reader of /proc, nothing else. What they have open: opened.py; ports: sockets.py.
 
 Standard library only; runs on managed hosts. Everything that may vanish or be forbidden while it is read comes back as
 `None`: "not readable" and "not there" are answers, never exceptions.
@@ -12,16 +12,11 @@ import os
 import pwd
 import re
 from pathlib import Path
-from typing import Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 PROC = Path("/proc")
-SHM = Path("/dev/shm")
-TCP_LISTEN = "0A"
-#: Seen of vLLM 0.32 on CPU: psm_*, sem.mp-*, vllm_dist_*; torch_* and nccl-* are PyTorch's and NCCL's own.
-SEGMENT = re.compile(r"(psm_|sem\.mp-|vllm_|torch_|nccl-)[^/]+")
 #: Links to the namespaces that the kernel makes at boot; a container has others (include/linux/proc_ns.h).
 FIRST_NAMESPACE = {"ipc": "ipc:[4026531839]", "pid": "pid:[4026531836]"}
-DELETED = " (deleted)"
 #: `__schedule+0x2/0x9` or, from a module, `uvm_spin_loop+0x70/0x110 [nvidia_uvm]`, behind `[<0>]` or an address.
 FRAME = re.compile(r"(?m)^\[<[^>]*>\] ([^\s+]+)\S*(?: \[([^\]]+)\])?")
 SECRET_WORD = re.compile(r"(?i)(--[a-z-]*(?:key|token|password|secret)[a-z-]*[= ])\S+|(://[^/\s:@]*:)[^/\s@]+@")
@@ -42,22 +37,6 @@ class Process(NamedTuple):
     tty: int = 0  # device number of the terminal that controls it; 0 for none
 
 
-class Listener(NamedTuple):
-    """A listening TCP socket."""
-
-    address: str
-    port: int
-    inode: int
-    uid: int
-
-
-class Handles(NamedTuple):
-    """What the file descriptors of many processes point to, from one pass over /proc."""
-
-    targets: Dict[int, FrozenSet[str]]  # paths, `socket:[inode]`, ...; " (deleted)" kept off; no entry for `denied`
-    denied: Set[int]  # processes whose descriptors may not be read
-
-
 class Thread(NamedTuple):
     """One thread of a process."""
 
@@ -66,8 +45,8 @@ class Thread(NamedTuple):
     comm: str
 
 
-def _text(path: Union[Path, str]) -> Optional[str]:
-    """Plain system calls: a look at a host reads hundreds of these files."""
+def read_text(path: Union[Path, str]) -> Optional[str]:
+    """A file of the kernel; None when it cannot be read. Plain system calls: a look at a host reads hundreds of them."""
     try:
         with io.FileIO(str(path)) as file:
             return file.readall().decode("utf-8", "replace")
@@ -124,7 +103,7 @@ def command(pid: int, proc: Path = PROC, limit: int = 300) -> Optional[str]:
 
     It is shown to others than its owner, so what looks like a secret in it is masked.
     """
-    raw = _text(proc / str(pid) / "cmdline")
+    raw = read_text(proc / str(pid) / "cmdline")
     return None if raw is None else masked(raw.replace("\0", " ").strip())[:limit]
 
 
@@ -140,7 +119,7 @@ def environment(pid: int, name: str, proc: Path = PROC) -> Optional[str]:
 
 def environment_of(pid: int, names: Sequence[str], proc: Path = PROC) -> List[Optional[str]]:
     """The values of several variables from one look, in the order of `names`; None for each that is not to be seen."""
-    raw = _text(proc / str(pid) / "environ") or ""
+    raw = read_text(proc / str(pid) / "environ") or ""
     found: Dict[str, str] = {}
     for item in raw.split("\0"):
         name, equals, value = item.partition("=")
@@ -151,49 +130,26 @@ def environment_of(pid: int, names: Sequence[str], proc: Path = PROC) -> List[Op
 
 def cwd(pid: int, proc: Path = PROC) -> Optional[str]:
     """The working directory, also one that was removed, by the name it had; None when it cannot be read."""
-    found = _link(proc / str(pid) / "cwd")
+    found = read_link(proc / str(pid) / "cwd")
     return None if found is None else found.replace(" (deleted)", "")
 
 
 def namespace(pid: Union[int, str], kind: str, proc: Path = PROC) -> Optional[str]:
     """Id of the process' namespace of a kind (`pid`, `mnt`, `ipc`, ...); None when it cannot be read."""
-    return _link(proc / str(pid) / "ns" / kind)
+    return read_link(proc / str(pid) / "ns" / kind)
 
 
 def mounts(pid: Union[int, str], proc: Path = PROC) -> Optional[str]:
     """Id of the process' mount namespace: in another one the same path is another file. None when it cannot be read."""
-    return _link(proc / str(pid) / "ns" / "mnt")
+    return read_link(proc / str(pid) / "ns" / "mnt")
 
 
-def _link(path: Path) -> Optional[str]:
+def read_link(path: Path) -> Optional[str]:
+    """Where a link of the kernel points to; None when it cannot be read."""
     try:
         return os.readlink(str(path))
     except OSError:
         return None
-
-
-def mapped_files(pid: int, proc: Path = PROC) -> Set[str]:
-    """Files that the process has in its memory map, deleted ones by the name they had."""
-    found: Set[str] = set()
-    for line in (_text(proc / str(pid) / "maps") or "").splitlines():
-        _, slash, path = line.partition("/")
-        if slash:
-            found.add("/" + path.replace(" (deleted)", ""))
-    return found
-
-
-def open_files(pid: int, proc: Path = PROC) -> Iterator[str]:
-    """The targets of the process' file descriptors; nothing when they may not be read."""
-    folder = proc / str(pid) / "fd"
-    try:
-        entries = list(folder.iterdir())
-    except OSError:
-        return
-    for entry in entries:
-        try:
-            yield os.readlink(str(entry))
-        except OSError:
-            continue
 
 
 def kernel_thread(process: Process, table: Dict[int, Process]) -> bool:
@@ -223,60 +179,6 @@ def window(process: Process, proc: Path = PROC) -> Tuple[int, Path]:
     return (process.pid, proc)
 
 
-def handles(table: Dict[int, Process], proc: Path = PROC) -> Handles:
-    """Read every descriptor of every process once. Who holds a device, a socket or a segment follows from it."""
-    found: Dict[int, FrozenSet[str]] = {}
-    denied: Set[int] = set()
-    for process in table.values():
-        ended = process.state in "ZX" and not half_ended(process)
-        if ended or kernel_thread(process, table):  # has none; for others than root it would look like a refusal
-            found[process.pid] = frozenset()
-            continue
-        pid, root = window(process, proc)
-        targets = _descriptors(f"{root}/{pid}/fd")
-        if targets is None:
-            denied.add(process.pid)
-        else:
-            found[process.pid] = targets
-    return Handles(found, denied)
-
-
-def _descriptors(folder: str) -> Optional[FrozenSet[str]]:
-    """None when they may not be read. Names below an open folder and no paths: a machine may have 100 000 descriptors."""
-    found: Set[str] = set()
-    try:
-        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except PermissionError:
-        return None
-    except OSError:
-        return frozenset()
-    try:
-        with os.scandir(opened) as entries:
-            names = [entry.name for entry in entries]
-        for name in names:
-            try:
-                found.add(os.readlink(name, dir_fd=opened))
-            except PermissionError:  # root without the right to look into processes may list the names only
-                return None
-            except OSError:
-                continue
-    except OSError:
-        pass  # it ended while it was read
-    finally:
-        os.close(opened)
-    return frozenset(target[: -len(DELETED)] if target.endswith(DELETED) else target for target in found)
-
-
-def socket_owners(seen: Handles) -> Dict[int, int]:
-    """Inode of a socket -> the first (oldest) pid that holds it, for all sockets that may be seen."""
-    owners: Dict[int, int] = {}
-    for pid in sorted(seen.targets, reverse=True):
-        for target in seen.targets[pid]:
-            if target.startswith("socket:[") and target[8:-1].isdigit():
-                owners[int(target[8:-1])] = pid
-    return owners
-
-
 def threads(pid: int, proc: Path = PROC, limit: int = 0) -> List[Thread]:
     """The threads of a process by number, at most `limit` of them (0: all); none when it is gone."""
     folder = f"{proc}/{pid}/task"
@@ -302,7 +204,7 @@ def frames(pid: int, proc: Path = PROC) -> Optional[List[Tuple[str, str]]]:
 
     None when it cannot be read (only root may), empty when it runs outside of the kernel or has ended.
     """
-    raw = _text(proc / str(pid) / "stack")
+    raw = read_text(proc / str(pid) / "stack")
     return None if raw is None else [(match.group(1), match.group(2) or "") for match in FRAME.finditer(raw)]
 
 
@@ -310,43 +212,6 @@ def stack(pid: int, proc: Path = PROC) -> Optional[List[str]]:
     """The names of the functions of `frames`."""
     found = frames(pid, proc)
     return None if found is None else [function for function, _ in found]
-
-
-def shared_memory(pid: int, proc: Path = PROC) -> Set[str]:
-    """Names of the engine's segments in /dev/shm that the process has mapped or open.
-
-    Only names that engines make themselves: models, homes and other people's data can lie in /dev/shm as well.
-    """
-    prefix = str(SHM) + "/"
-    paths = mapped_files(pid, proc) | {p.replace(" (deleted)", "") for p in open_files(pid, proc)}
-    names = {p[len(prefix) :] for p in paths if p.startswith(prefix)}
-    return {name for name in names | _named_later(pid, proc) if SEGMENT.fullmatch(name)}
-
-
-def _named_later(pid: int, proc: Path) -> Set[str]:
-    """Files in /dev/shm that the process has mapped by an earlier name.
-
-    glibc maps a new semaphore under a name of its own, links it to the wanted one and removes the first: the map shows a
-    deleted file.
-    """
-    lines = (_text(proc / str(pid) / "maps") or "").splitlines()
-    inodes = {line.split(None, 5)[4] for line in lines if f" {SHM}/" in line and line.endswith(DELETED)}
-    try:
-        return {entry.name for entry in os.scandir(str(SHM)) if str(entry.inode()) in inodes} if inodes else set()
-    except OSError:
-        return set()
-
-
-def listeners(proc: Path = PROC) -> List[Listener]:
-    """Every listening TCP socket of this network namespace, IPv4 and IPv6."""
-    found = []
-    for name in ("tcp", "tcp6"):
-        for line in (_text(proc / "net" / name) or "").splitlines()[1:]:
-            fields = line.split()
-            if len(fields) > 9 and fields[3] == TCP_LISTEN:
-                address, _, port = fields[1].rpartition(":")
-                found.append(Listener(address, int(port, 16), int(fields[9]), int(fields[7])))
-    return found
 
 
 @functools.lru_cache(maxsize=1024)  # the account database may be far away
@@ -360,12 +225,12 @@ def user_name(uid: int) -> str:
 
 def boot_id(proc: Path = PROC) -> str:
     """Changes with every boot; empty where the kernel does not say."""
-    return (_text(proc / "sys" / "kernel" / "random" / "boot_id") or "").strip()
+    return (read_text(proc / "sys" / "kernel" / "random" / "boot_id") or "").strip()
 
 
 def uptime_s(proc: Path = PROC) -> float:
     """Seconds since the boot."""
-    return float((_text(proc / "uptime") or "0").split()[0])
+    return float((read_text(proc / "uptime") or "0").split()[0])
 
 
 def age_s(start: int, proc: Path = PROC) -> float:

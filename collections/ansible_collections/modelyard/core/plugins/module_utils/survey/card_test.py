@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Collection, Dict, List, Mapping, Sequence, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.judge import card_test as judge
-from ansible_collections.modelyard.core.plugins.module_utils.process import children, proc
+from ansible_collections.modelyard.core.plugins.module_utils.process import children, opened, proc
 from ansible_collections.modelyard.core.plugins.module_utils.process.identity import MARKER
 
 #: Main memory of one test on the backend cpu: torch 2.13 took 255 MiB (2026-11-29), doubled.
@@ -132,7 +132,7 @@ def holders(paths: Sequence[str]) -> List[Dict[str, Any]]:
     """Who has one of these device files open, as far as may be seen: [{pid, user, command, marker}]."""
     wanted, found = set(paths), []
     table = proc.processes() if wanted else {}
-    for pid, targets in sorted(proc.handles(table).targets.items()):
+    for pid, targets in sorted(opened.handles(table).targets.items()):
         if wanted & targets:
             shown = {"pid": pid, "user": proc.user_name(table[pid].uid), "command": proc.command(pid) or table[pid].comm}
             found.append({**shown, "marker": proc.environment(pid, MARKER) or ""})

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Set
 
-from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout, opened, proc
 from ansible_collections.modelyard.core.plugins.module_utils.survey import (
     cards,
     deployed,
@@ -94,7 +94,7 @@ def look(request: Request) -> Dict[str, Any]:
     """The whole survey."""
     table = proc.processes()
     began = time.monotonic()
-    handles = proc.handles(table)
+    handles = opened.handles(table)
     names = sorted({*layout.services(request.home), *request.services})
     found, accelerators, raw = cards.look(
         request.backends, request.sysroot, lambda paths: processes.holders(paths, handles, request.sysroot)
@@ -188,7 +188,7 @@ def _remains(zombie: proc.Process, since: float) -> bool:
     return now is not None and now.start == zombie.start
 
 
-def _sessions(table: Dict[int, proc.Process], handles: proc.Handles) -> List[Dict[str, Any]]:
+def _sessions(table: Dict[int, proc.Process], handles: opened.Handles) -> List[Dict[str, Any]]:
     if not any(process.comm.lower().startswith(("screen", "tmux")) for process in table.values()):
         return []
     from ansible_collections.modelyard.core.plugins.module_utils.survey import sessions  # noqa: PLC0415  (only where needed)
@@ -207,7 +207,7 @@ def _units(names: Sequence[str]) -> List[Dict[str, str]]:
 def _described(
     pids: Sequence[int],
     table: Dict[int, proc.Process],
-    handles: proc.Handles,
+    handles: opened.Handles,
     files: Sequence[str],
     sysroot: str,
     hung: Set[int],

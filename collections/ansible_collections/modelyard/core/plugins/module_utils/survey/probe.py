@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
 from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance, engine_log
-from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, proc, stop
+from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, opened, proc, sockets, stop
 from ansible_collections.modelyard.core.plugins.module_utils.survey import http, services
 
 LOG_BYTES = 4 * 2**20
@@ -30,8 +30,8 @@ def processes(home: str, service: str, state: Dict[str, Any]) -> Dict[str, Any]:
 def port(home: str, service: str, state: Dict[str, Any]) -> Dict[str, Any]:
     """Who listens on the instance's port."""
     wanted = state["request"]["port"]
-    listeners = [x for x in proc.listeners() if x.port == wanted]
-    known = proc.socket_owners(proc.handles(proc.processes()))
+    listeners = [x for x in sockets.listeners() if x.port == wanted]
+    known = sockets.socket_owners(opened.handles(proc.processes()))
     owners = {known.get(x.inode) for x in listeners}
     mine = processes(home, service, state)["pids"]
     return {"listening": bool(listeners), "pid": next(iter(owners), None), "ours": bool(owners) and owners <= set(mine)}

@@ -1,7 +1,7 @@
 """Processes that an admin has to know about: who holds a card, who has half ended, who hangs in the kernel.
 
 Standard library only; runs on managed hosts and reads only. Every function starts from one table of processes
-(`proc.processes`) and one pass over their descriptors (`proc.handles`).
+(`proc.processes`) and one pass over their descriptors (`opened.handles`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Collection, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
-from ansible_collections.modelyard.core.plugins.module_utils.process import cgroup, identity, proc
+from ansible_collections.modelyard.core.plugins.module_utils.process import cgroup, identity, opened, proc
 
 #: Device files of cards by name alone, for when no card could be listed.
 DEVICE = re.compile(r"/dev/(?:nvidia[^/]*|nvidia-caps/[^/]+|kfd|mkfd|dri/renderD\d+|davinci[^/]*)")
@@ -49,7 +49,7 @@ def _devices(targets: Iterable[str], card_paths: Collection[str], root: str) -> 
     return sorted(found)
 
 
-def holders(paths: Iterable[str], handles: proc.Handles, sysroot: str = "/") -> Dict[str, List[int]]:
+def holders(paths: Iterable[str], handles: opened.Handles, sysroot: str = "/") -> Dict[str, List[int]]:
     """Device file (without the sysroot) -> pids that have it open, for each of `paths`, as far as may be seen.
 
     Paths are compared. In another mount namespace the same path may be another file: such a process is listed too, and its
@@ -63,7 +63,7 @@ def holders(paths: Iterable[str], handles: proc.Handles, sysroot: str = "/") -> 
     return found
 
 
-def device_holders(handles: proc.Handles, card_paths: Collection[str], sysroot: str = "/") -> List[int]:
+def device_holders(handles: opened.Handles, card_paths: Collection[str], sysroot: str = "/") -> List[int]:
     """Every pid that has a device file of a card open: a known one and, with the sysroot "/", one that is named like it."""
     root = _root(sysroot)
     return sorted(pid for pid, targets in handles.targets.items() if _devices(targets, card_paths, root))
@@ -195,7 +195,7 @@ def memory_locked(process: proc.Process, proc_root: Path = proc.PROC) -> bool:
 
 def describe(
     process: proc.Process,
-    handles: proc.Handles,
+    handles: opened.Handles,
     card_paths: Collection[str],
     sysroot: str = "/",
     hung: Collection[int] = (),
@@ -237,7 +237,7 @@ def describe(
 
 
 def not_readable(
-    handles: proc.Handles, table: Dict[int, proc.Process], uid: Optional[int] = None, proc_root: Path = proc.PROC
+    handles: opened.Handles, table: Dict[int, proc.Process], uid: Optional[int] = None, proc_root: Path = proc.PROC
 ) -> List[str]:
     """What could not be seen and may hide a holder, as sentences. `uid`: who looked; this user when None."""
     uid = os.geteuid() if uid is None else uid

@@ -7,7 +7,7 @@ import os
 import socket
 from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence
 
-from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, proc
+from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, opened, proc, sockets
 from ansible_collections.modelyard.core.plugins.module_utils.survey import http
 
 
@@ -100,14 +100,14 @@ def _proof(proofs: Sequence[Dict[str, Any]], index: int, state: Dict[str, Any]) 
     return next((one for one in proofs if (one["index"], one.get("leader"), one.get("digest")) == bound), None)
 
 
-def listeners(handles: proc.Handles, readable: Collection[int]) -> List[Dict[str, Any]]:
+def listeners(handles: opened.Handles, readable: Collection[int]) -> List[Dict[str, Any]]:
     """Every listening TCP socket: {address, port, user, pid, command}; pid None for a process that may not be looked into.
 
     `readable`: pids whose command line can be read without the risk of hanging with them; of others it is left empty.
     """
-    owners = proc.socket_owners(handles)
+    owners = sockets.socket_owners(handles)
     found = []
-    for listener in proc.listeners():
+    for listener in sockets.listeners():
         pid = owners.get(listener.inode)
         found.append(
             {

@@ -16,7 +16,7 @@ import subprocess
 from pathlib import Path
 from typing import Any, Callable, Collection, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from ansible_collections.modelyard.core.plugins.module_utils.process import proc
+from ansible_collections.modelyard.core.plugins.module_utils.process import opened, proc
 
 #: Runs a program with a limit in seconds and gives what it printed; None when it is not there, failed or was too slow.
 Run = Callable[[Sequence[str], float], Optional[str]]
@@ -54,7 +54,7 @@ def output(argv: Sequence[str], limit_s: float) -> Optional[str]:
 
 
 def sessions(
-    table: Dict[int, proc.Process], handles: proc.Handles, run: Run = output, proc_root: Path = proc.PROC
+    table: Dict[int, proc.Process], handles: opened.Handles, run: Run = output, proc_root: Path = proc.PROC
 ) -> List[Dict[str, Any]]:
     """`[{"kind": "screen|tmux", "name", "pid", "user", "attached"}]`, one for each session, by pid of the server.
 
@@ -164,7 +164,7 @@ def _name_in(arguments: List[str]) -> str:
 
 
 def _tmux(
-    process: proc.Process, table: Dict[int, proc.Process], handles: proc.Handles, sockets: List[_Socket], run: Run
+    process: proc.Process, table: Dict[int, proc.Process], handles: opened.Handles, sockets: List[_Socket], run: Run
 ) -> List[Dict[str, Any]]:
     """The sessions of one server; nothing for a client."""
     path = _socket_of(process, table, handles, sockets)
@@ -177,7 +177,7 @@ def _tmux(
     return [_entry("tmux", process, "", None if mode is None else bool(mode & stat.S_IXUSR))]
 
 
-def _socket_of(process: proc.Process, table: Dict[int, proc.Process], handles: proc.Handles, sockets: List[_Socket]) -> str:
+def _socket_of(process: proc.Process, table: Dict[int, proc.Process], handles: opened.Handles, sockets: List[_Socket]) -> str:
     """The path of the server's socket.
 
     When its descriptors may not be read: the only socket in its user's folder, if he has one server. "" when it is not known.

@@ -1,7 +1,7 @@
 """Segments in /dev/shm that engines left or use: size, age, and who holds them.
 
-Standard library only; reads only. Only names that engines make themselves (`proc.SEGMENT`): models, homes and other people's data
-can lie there as well.
+Standard library only; reads only. Only names that engines make themselves (`opened.SEGMENT`): models, homes and other people's
+data can lie there as well.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any, Collection, Dict, Iterable, List, NamedTuple, Optional, Set
 
-from ansible_collections.modelyard.core.plugins.module_utils.process import proc
+from ansible_collections.modelyard.core.plugins.module_utils.process import opened, proc
 from ansible_collections.modelyard.core.plugins.module_utils.survey import processes
 
 MIB = 2**20
@@ -32,7 +32,7 @@ def _segments(folder: Path) -> List[_Segment]:
     found = []
     try:
         with os.scandir(str(folder)) as entries:
-            names = sorted(entry.name for entry in entries if proc.SEGMENT.fullmatch(entry.name))
+            names = sorted(entry.name for entry in entries if opened.SEGMENT.fullmatch(entry.name))
     except OSError:
         return []
     for name in names:
@@ -70,10 +70,10 @@ def _mapped(pid: int, root: Path, pattern: re.Pattern[bytes]) -> Optional[Set[st
 
 
 def segments(
-    handles: proc.Handles,
+    handles: opened.Handles,
     table: Dict[int, proc.Process],
     hung: Collection[int] = (),
-    folder: Path = proc.SHM,
+    folder: Path = opened.SHM,
     proc_root: Path = proc.PROC,
 ) -> Dict[str, Any]:
     """`{"total_mib", "free_mib", "segments": [{"name", "user", "mib", "age_s", "holders"}]}`.
@@ -131,7 +131,7 @@ def _space(folder: Path) -> Dict[str, int]:
     }
 
 
-def _descriptors(handles: proc.Handles, pid: int, folder: Path) -> Set[str]:
+def _descriptors(handles: opened.Handles, pid: int, folder: Path) -> Set[str]:
     prefix = f"{folder}/"
     return {target[len(prefix) :] for target in handles.targets.get(pid, ()) if target.startswith(prefix)}
 

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout, opened, proc, sockets
 from ansible_collections.modelyard.core.plugins.module_utils.process import supervisor as supervisors
 from ansible_collections.modelyard.core.plugins.module_utils.process.by_hand import deployed, gateway, wishes
 from ansible_collections.modelyard.core.plugins.module_utils.process.by_hand.deployed import Deployed, Instance, Refused
@@ -49,8 +49,8 @@ def judge(instance: Instance, request: Dict[str, Any], listening: Mapping[int, O
 
 def listening() -> Dict[int, Optional[int]]:
     """Every port that somebody listens on, with the pid of the owner where it may be seen."""
-    found = proc.listeners()
-    owners = proc.socket_owners(proc.handles(proc.processes())) if found else {}
+    found = sockets.listeners()
+    owners = sockets.socket_owners(opened.handles(proc.processes())) if found else {}
     return {listener.port: owners.get(listener.inode) for listener in found}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, List, Sequence, Tuple
 
-from ansible_collections.modelyard.core.plugins.module_utils.process import proc
+from ansible_collections.modelyard.core.plugins.module_utils.process import opened, proc
 from ansible_collections.modelyard.core.plugins.module_utils.process.stop import admin, cards, look
 from ansible_collections.modelyard.core.plugins.module_utils.survey import device_files, processes
 
@@ -28,7 +28,7 @@ def gather(
         one["signs"] = ", ".join(sorted(living[one["pid"]].signs))
         one["command"] = watch.describe(living[one["pid"]])["command"]
     zombies = [found.process for found in watch.zombies()]
-    on_devices = set(processes.device_holders(proc.handles(table), place.paths, place.sysroot)) if place.watched else set()
+    on_devices = set(processes.device_holders(opened.handles(table), place.paths, place.sysroot)) if place.watched else set()
     return {
         "service": watch.service,
         "instances": watch.indexes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Collection, Mapping, Optional, Sequence
 
-from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout, opened, proc, sockets
 from ansible_collections.modelyard.core.plugins.module_utils.process.stop import admin
 from ansible_collections.modelyard.core.plugins.module_utils.process.stop.cards import BACK, TAKEN
 
@@ -15,10 +15,10 @@ def ports(states: Mapping[int, Optional[Mapping[str, Any]]]) -> str:
     wanted = {int(state["request"]["port"]) for state in states.values() if state}
     if not wanted and states:
         return "port unknown"
-    listening = [x for x in proc.listeners() if x.port in wanted]
+    listening = [x for x in sockets.listeners() if x.port in wanted]
     if not listening:
         return "port closed"
-    owners = proc.socket_owners(proc.handles(proc.processes()))
+    owners = sockets.socket_owners(opened.handles(proc.processes()))
     who = [f"{x.port} (user {proc.user_name(x.uid)}, pid {owners.get(x.inode, 'unknown')})" for x in listening]
     return f"port still open: {', '.join(sorted(set(who)))}"
 

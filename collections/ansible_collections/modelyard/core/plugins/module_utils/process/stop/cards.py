@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout, opened, proc
 from ansible_collections.modelyard.core.plugins.module_utils.survey import cards as survey_cards
 from ansible_collections.modelyard.core.plugins.module_utils.survey import processes
 from ansible_collections.modelyard.core.plugins.module_utils.survey.card_records import TOLERANCE_MIB
@@ -87,7 +87,7 @@ def idle_mib(device: Mapping[str, Any], where: Place) -> Tuple[int, bool]:
 
 def holders(where: Place, table: Dict[int, proc.Process]) -> Dict[int, List[str]]:
     """Pid -> device files of these cards that it has open, as far as this user may see; programs that only look are left out."""
-    seen = proc.handles(table)
+    seen = opened.handles(table)
     found: Dict[int, List[str]] = {}
     for path, pids in processes.holders(where.paths, seen, where.sysroot).items():
         for pid in pids:
@@ -98,7 +98,7 @@ def holders(where: Place, table: Dict[int, proc.Process]) -> Dict[int, List[str]
 
 def describe(pids: Collection[int], table: Dict[int, proc.Process], where: Place) -> List[Record]:
     """Plain data about processes, as the survey has it; of those that hang nothing is read that could hang as well."""
-    seen = proc.handles({pid: table[pid] for pid in pids if pid in table})
+    seen = opened.handles({pid: table[pid] for pid in pids if pid in table})
     hung = processes.stuck({pid: table[pid] for pid in pids if pid in table}, watched=pids)
     return [processes.describe(table[pid], seen, set(where.paths), where.sysroot, hung) for pid in sorted(pids) if pid in table]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Collection, Dict, List, Mapping, Optional, Set, Tuple
 
-from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, proc
+from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, opened, proc
 from ansible_collections.modelyard.core.plugins.module_utils.process.stop import admin, claims, plan
 from ansible_collections.modelyard.core.plugins.module_utils.survey import processes
 
@@ -79,7 +79,7 @@ class Watch:
         if verdict == identity.OURS:
             self.ours[known] = (key, found)
             if seen.living and not mute:
-                self.segments |= proc.shared_memory(*proc.window(seen.process))
+                self.segments |= opened.shared_memory(*proc.window(seen.process))
         elif verdict == identity.SUSPECT and seen.living:
             self.suspects[known] = found
         if verdict in (identity.OURS, identity.SUSPECT) and seen.living and not mute and known not in self.commands:
@@ -105,7 +105,7 @@ class Watch:
         """Look again at the shared memory of what still runs: engines make it as they go."""
         for _, found in self.ours.values():
             if found.living and found.process.state not in "DRZ":
-                self.segments |= proc.shared_memory(*proc.window(found.process))
+                self.segments |= opened.shared_memory(*proc.window(found.process))
 
     def living(self) -> List[identity.Found]:
         """Processes of the last look that have not ended."""

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Collection, Dict, Iterable, List, Optional, Set, Tuple
 
-from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout, opened, proc
 from ansible_collections.modelyard.core.plugins.module_utils.survey import processes
 
 FILE = "segments.json"
@@ -16,9 +16,9 @@ def record(folder: Path, pids: Iterable[int]) -> Dict[str, int]:
     """Write down which /dev/shm segments the processes hold, by name and inode, so that a stop after a crash knows them."""
     segments: Dict[str, int] = {}
     for pid in pids:
-        for name in proc.shared_memory(pid):
+        for name in opened.shared_memory(pid):
             try:
-                segments[name] = (proc.SHM / name).stat().st_ino
+                segments[name] = (opened.SHM / name).stat().st_ino
             except OSError:
                 continue
     layout.write_json(folder / "run" / FILE, segments)
@@ -33,7 +33,7 @@ def recorded(home: str, service: str, indexes: Optional[Collection[int]] = None)
             continue
         for name, inode in (layout.read_json(folder / "run" / FILE) or {}).items():
             try:
-                if proc.SEGMENT.fullmatch(name) and (proc.SHM / name).stat().st_ino == inode:
+                if opened.SEGMENT.fullmatch(name) and (opened.SHM / name).stat().st_ino == inode:
                     names.add(name)
             except OSError:
                 continue
@@ -59,10 +59,10 @@ def remove_unheld(names: Collection[str], uid: Optional[int] = None) -> Tuple[Li
     for process in table.values():
         if process.pid not in mute:
             pid, root = proc.window(process)
-            held |= proc.shared_memory(pid, root)
+            held |= opened.shared_memory(pid, root)
     removed = []
     for name in sorted(set(names) - held):
-        path = proc.SHM / name
+        path = opened.SHM / name
         try:
             if path.stat().st_uid == owner:
                 path.unlink()

@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout, opened, proc
 from ansible_collections.modelyard.core.plugins.module_utils.process.supervisor import base
 from ansible_collections.modelyard.core.plugins.module_utils.process.supervisor.systemd import release_earlier
 from ansible_collections.modelyard.core.plugins.module_utils.survey import sessions
@@ -22,7 +22,7 @@ SCREEN_LIMIT_S = 10.0
 def of_name(name: str) -> List[Dict[str, Any]]:
     """Sessions of screen with exactly this name, of whichever user."""
     table = {pid: p for pid, p in proc.processes().items() if p.comm.lower().startswith("screen")}
-    return [s for s in sessions.sessions(table, proc.Handles({}, set())) if s["kind"] == "screen" and s["name"] == name]
+    return [s for s in sessions.sessions(table, opened.Handles({}, set())) if s["kind"] == "screen" and s["name"] == name]
 
 
 def full_id(session: Dict[str, Any]) -> str:
