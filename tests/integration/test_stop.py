@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
-from ansible_collections.modelyard.core.plugins.module_utils.process.stop import plan, run, signals
+from ansible_collections.modelyard.core.plugins.module_utils.process.stop import phases, run, signals
 from ansible_collections.modelyard.core.plugins.module_utils.survey import services
 from harness import alive, end, session_of, until
 from trees import OBEDIENT, QUICK, SERVICE, STUBBORN, settled, start, stopped, words
@@ -424,8 +424,8 @@ def test_a_server_that_waits_alone_for_a_client_is_given_a_moment_and_then_ended
 
 
 def test_a_signal_that_was_lost_during_loading_is_sent_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "REPEAT_S", 2.0)
-    monkeypatch.setattr(plan, "LINGER_S", 60.0)
+    monkeypatch.setattr(phases, "REPEAT_S", 2.0)
+    monkeypatch.setattr(phases, "LINGER_S", 60.0)
     state = start(home, "trap '' INT\nsleep 300 & child=$!\ntrap 'kill $child; exit 0' TERM\nwait\n")
     settled(state)
     stopper = stopped(home, grace_s=30)

@@ -6,17 +6,17 @@ from typing import NamedTuple
 
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, proc
-from ansible_collections.modelyard.core.plugins.module_utils.process.stop import look, plan
+from ansible_collections.modelyard.core.plugins.module_utils.process.stop import look, phases, plan
 from ansible_collections.modelyard.core.plugins.module_utils.process.stop import settings as settings_of_stop
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-LIMITS = plan.Limits(grace_s=45, term_s=30, kill_s=10, drain_s=0)
-SERVER = plan.Member(100, 1, "vllm", "S", plan.SERVER)
-TRACKER = plan.Member(101, 1, "python", "S", plan.HELPER)
-CORE = plan.Member(102, 1, "VLLM::EngineCor", "S", plan.CORE)
-WORKERS = [plan.Member(pid, 1, "VLLM::Worker_TP", "S", plan.WORKER) for pid in (103, 104)]
-KEEPER = plan.Member(99, 1, "python3", "S", plan.KEEPER)
+LIMITS = phases.Limits(grace_s=45, term_s=30, kill_s=10, drain_s=0)
+SERVER = phases.Member(100, 1, "vllm", "S", phases.SERVER)
+TRACKER = phases.Member(101, 1, "python", "S", phases.HELPER)
+CORE = phases.Member(102, 1, "VLLM::EngineCor", "S", phases.CORE)
+WORKERS = [phases.Member(pid, 1, "VLLM::Worker_TP", "S", phases.WORKER) for pid in (103, 104)]
+KEEPER = phases.Member(99, 1, "python3", "S", phases.KEEPER)
 TREE = [KEEPER, SERVER, TRACKER, CORE, *WORKERS]
 #: What nobody can wait for longer: all phases one after the other.
 LONGEST_S = 400.0
@@ -38,15 +38,15 @@ IMMORTAL = Will(on_kill=None)
 
 def simulate(members, wills, limits=LIMITS, deaf_until=0.0, step_s=0.2):
     """Let the planner meet processes with a will of their own: (what was sent as (seconds, signal, pid), pids that are left)."""
-    course, now, sent, dies = plan.Course(), 0.0, [], {}
-    roots = {m.pid for m in members if m.role in (plan.SERVER, plan.CORE)}
-    while course.phase != plan.DONE:
+    course, now, sent, dies = phases.Course(), 0.0, [], {}
+    roots = {m.pid for m in members if m.role in (phases.SERVER, phases.CORE)}
+    while course.phase != phases.DONE:
         assert now < LONGEST_S, "the stop does not end"
         alive = [m for m in members if dies.get(m.pid, LONGEST_S) > now]
         for m in alive:
             if m.pid not in roots and not roots & {a.pid for a in alive} and wills[m.pid].with_parent is not None:
                 dies[m.pid] = min(dies.get(m.pid, LONGEST_S), now + wills[m.pid].with_parent)
-        course, steps = plan.advance(course, alive, now, limits)
+        course, steps = phases.advance(course, alive, now, limits)
         for step in steps:
             sent.append((round(now, 1), step.signal, step.pid))
             how = {"SIGINT": "on_int", "SIGTERM": "on_term", "SIGKILL": "on_kill"}.get(step.signal)
@@ -104,12 +104,12 @@ def test_the_whole_order_for_processes_that_obey_nothing_but_kill():
 def test_a_signal_that_was_lost_while_loading_is_sent_again():
     sent, left = simulate([KEEPER, SERVER, CORE], ALL_OBEDIENT, deaf_until=10)
     assert signals(sent)[:2] == [("SIGINT", 100), ("SIGTERM", 100)]
-    assert sent[1][0] == pytest.approx(plan.REPEAT_S, abs=1)
+    assert sent[1][0] == pytest.approx(phases.REPEAT_S, abs=1)
     assert left == set()
 
 
 def test_the_engines_own_time_for_open_requests_is_not_cut_short():
-    limits = plan.Limits(grace_s=1, term_s=1, kill_s=1, drain_s=60)
+    limits = phases.Limits(grace_s=1, term_s=1, kill_s=1, drain_s=60)
     sent, _ = simulate([SERVER, CORE], {100: Will(on_int=58), 102: Will(with_parent=1, on_int=1)}, limits)
     assert [s for s in sent if s[0] < 58] == [(0.0, "SIGINT", 100)]
 
@@ -119,11 +119,11 @@ def test_a_server_that_waits_alone_for_clients_is_given_a_moment():
     sent, left = simulate([KEEPER, SERVER, TRACKER], {99: Will(with_parent=1), 100: Will(on_term=1), 101: Will(with_parent=1)})
     assert signals(sent)[:2] == [("SIGINT", 100), ("SIGTERM", 101)]
     assert ("SIGTERM", 100) in signals(sent)
-    assert sent[1][0] == pytest.approx(plan.LINGER_S, abs=1)
+    assert sent[1][0] == pytest.approx(phases.LINGER_S, abs=1)
     assert left == set()
 
 
-GATEWAY_LIMITS = plan.Limits(grace_s=45, term_s=1, kill_s=1, drain_s=80, linger_s=80)
+GATEWAY_LIMITS = phases.Limits(grace_s=45, term_s=1, kill_s=1, drain_s=80, linger_s=80)
 
 
 @pytest.mark.parametrize("children", [[], [WORKERS[0]], WORKERS], ids=["ours", "nginx", "haproxy"])
@@ -142,14 +142,14 @@ def test_a_gateway_that_does_not_end_is_ended_after_its_time():
 
 
 def test_a_server_may_linger_as_long_as_service_json_says(tmp_path):
-    assert settings_of_stop.read(str(tmp_path), "tiny", []).limits.linger_s == plan.LINGER_S
+    assert settings_of_stop.read(str(tmp_path), "tiny", []).limits.linger_s == phases.LINGER_S
     folder = layout.service_dir(str(tmp_path), "tiny.gateway")
     folder.mkdir(parents=True)
     layout.write_json(folder / "service.json", {"stop": {"linger_s": 310}})
     limits = settings_of_stop.read(str(tmp_path), "tiny.gateway", [None]).limits
     assert (limits.linger_s, limits.drain_s) == (310, 310)
     layout.write_json(folder / "service.json", {"stop": {"linger_s": "soon"}})
-    assert settings_of_stop.read(str(tmp_path), "tiny.gateway", []).limits == plan.Limits()
+    assert settings_of_stop.read(str(tmp_path), "tiny.gateway", []).limits == phases.Limits()
 
 
 def test_a_server_with_an_engine_is_never_called_alone():
@@ -174,17 +174,17 @@ def test_after_kill_the_wait_is_bounded_and_the_keeper_stays_to_reap():
 def test_a_keeper_that_hangs_on_without_an_engine_is_ended():
     sent, left = simulate([KEEPER], {99: STUBBORN})
     assert (signals(sent), left) == ([("SIGKILL", 99)], set())
-    assert sent[0][0] == pytest.approx(plan.KEEPER_S, abs=1)
+    assert sent[0][0] == pytest.approx(phases.KEEPER_S, abs=1)
 
 
 def test_nothing_to_stop_is_done_at_once():
-    course, steps = plan.advance(plan.Course(), [], 0.0, LIMITS)
-    assert (course.phase, steps) == (plan.DONE, [])
+    course, steps = phases.advance(phases.Course(), [], 0.0, LIMITS)
+    assert (course.phase, steps) == (phases.DONE, [])
 
 
 def test_instances_are_asked_together_and_what_belongs_to_none_waits():
     groups = {0: [SERVER], 1: [SERVER._replace(pid=200)], None: [WORKERS[0]]}
-    courses, steps = plan.advance_all({key: plan.Course() for key in groups}, groups, 0.0, LIMITS)
+    courses, steps = plan.advance_all({key: phases.Course() for key in groups}, groups, 0.0, LIMITS)
     assert [(s.signal, s.pid) for s in steps] == [("SIGINT", 100), ("SIGINT", 200)]
     courses, steps = plan.advance_all(courses, {0: [], 1: [SERVER._replace(pid=200)], None: [WORKERS[0]]}, 1.0, LIMITS)
     assert steps == []
@@ -203,17 +203,17 @@ def test_what_a_stop_would_do_at_most_is_known_before():
 @pytest.mark.parametrize(
     ("comm", "command", "keeper", "leader", "role"),
     [
-        ("python3", "python3 keeper.py", True, False, plan.KEEPER),
-        ("vllm", "vllm serve", False, True, plan.SERVER),
-        ("VLLM::EngineCor", "VLLM::EngineCore", False, False, plan.CORE),
-        ("VLLM::EngineCor", "VLLM::EngineCore_DP1", False, False, plan.CORE),
-        ("VLLM::Worker_TP", "VLLM::Worker_TP1", False, False, plan.WORKER),
-        ("python", "python -c from multiprocessing.resource_tracker import main", False, False, plan.HELPER),
-        ("python", "python -c from multiprocessing.spawn import spawn_main", False, False, plan.WORKER),
+        ("python3", "python3 keeper.py", True, False, phases.KEEPER),
+        ("vllm", "vllm serve", False, True, phases.SERVER),
+        ("VLLM::EngineCor", "VLLM::EngineCore", False, False, phases.CORE),
+        ("VLLM::EngineCor", "VLLM::EngineCore_DP1", False, False, phases.CORE),
+        ("VLLM::Worker_TP", "VLLM::Worker_TP1", False, False, phases.WORKER),
+        ("python", "python -c from multiprocessing.resource_tracker import main", False, False, phases.HELPER),
+        ("python", "python -c from multiprocessing.spawn import spawn_main", False, False, phases.WORKER),
     ],
 )
 def test_what_a_process_is(comm, command, keeper, leader, role):
-    assert plan.role_of(comm, command, keeper, leader) == role
+    assert phases.role_of(comm, command, keeper, leader) == role
 
 
 # -- any processes, any behaviour ------------------------------------------------------------------------------------
@@ -221,7 +221,11 @@ def test_what_a_process_is(comm, command, keeper, leader, role):
 delays = st.none() | st.floats(0, 80)
 wills = st.builds(Will, delays, delays, st.none() | st.floats(0, 15), delays)
 members = st.lists(
-    st.tuples(st.sampled_from([plan.KEEPER, plan.SERVER, plan.CORE, plan.HELPER, plan.WORKER]), st.sampled_from("SRDTt"), wills),
+    st.tuples(
+        st.sampled_from([phases.KEEPER, phases.SERVER, phases.CORE, phases.HELPER, phases.WORKER]),
+        st.sampled_from("SRDTt"),
+        wills,
+    ),
     max_size=8,
 )
 
@@ -229,11 +233,11 @@ members = st.lists(
 @settings(max_examples=1000)
 @given(
     tree=members,
-    limits=st.builds(plan.Limits, st.floats(0, 60), st.floats(0, 40), st.floats(0, 20), st.floats(0, 40), st.floats(0, 60)),
+    limits=st.builds(phases.Limits, st.floats(0, 60), st.floats(0, 40), st.floats(0, 20), st.floats(0, 40), st.floats(0, 60)),
     deaf_until=st.floats(0, 60),
 )
 def test_a_stop_always_ends_and_signals_only_members_in_order(tree, limits, deaf_until):
-    made = [plan.Member(100 + i, 1, "x", state, role) for i, (role, state, _) in enumerate(tree)]
+    made = [phases.Member(100 + i, 1, "x", state, role) for i, (role, state, _) in enumerate(tree)]
     sent, left = simulate(made, {100 + i: will for i, (_, _, will) in enumerate(tree)}, limits, deaf_until, step_s=0.5)
     rank = {"SIGINT": 0, "SIGTERM": 1, "SIGCONT": 1, "SIGKILL": 2}
     for m in made:
@@ -241,7 +245,7 @@ def test_a_stop_always_ends_and_signals_only_members_in_order(tree, limits, deaf
         assert mine.count("SIGINT") <= 1
         assert mine.count("SIGKILL") <= 1
         assert [rank[s] for s in mine if s != "SIGCONT"] == sorted(rank[s] for s in mine if s != "SIGCONT")
-        if m.role == plan.KEEPER:
+        if m.role == phases.KEEPER:
             assert set(mine) <= {"SIGKILL"}
         elif m.pid in left and limits.kill_s > 0:
             assert "SIGKILL" in mine  # it was not given up before
@@ -357,11 +361,11 @@ def test_no_stranger_is_ever_in_the_plan_and_all_of_ours_are(forest, indexes):
         if ours and one.living:
             wanted.add(one.process.pid)
             known = identity.Recorded(one.process.pid, one.process.start)
-            role = plan.role_of(one.process.comm, "", known in KEEPERS.values(), known in LEADERS.values())
-            groups[key].append(plan.Member(one.process.pid, one.process.start, one.process.comm, one.process.state, role))
+            role = phases.role_of(one.process.comm, "", known in KEEPERS.values(), known in LEADERS.values())
+            groups[key].append(phases.Member(one.process.pid, one.process.start, one.process.comm, one.process.state, role))
     planned = plan.schedule(groups, LIMITS)
     assert {p.step.pid for p in planned} <= wanted
-    engines = {m.pid for group in groups.values() for m in group if m.role != plan.KEEPER}
+    engines = {m.pid for group in groups.values() for m in group if m.role != phases.KEEPER}
     assert engines <= {p.step.pid for p in planned if p.step.signal == "SIGKILL"}
 
 

@@ -6,7 +6,7 @@ import os
 from typing import Any, Collection, Dict, List, Mapping, Optional, Set, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, opened, proc
-from ansible_collections.modelyard.core.plugins.module_utils.process.stop import admin, claims, plan
+from ansible_collections.modelyard.core.plugins.module_utils.process.stop import admin, claims, phases
 from ansible_collections.modelyard.core.plugins.module_utils.survey import processes
 
 Key = Optional[int]
@@ -54,7 +54,7 @@ class Watch:
                 found = identity.Found(process, frozenset({"recorded", "handed over"}))
                 self.ours[identity.Recorded(pid, start)] = (None, found)
 
-    def look(self) -> Dict[Key, List[plan.Member]]:
+    def look(self) -> Dict[Key, List[phases.Member]]:
         """The living processes of each instance as they are now."""
         self.table = table = proc.processes()
         for known in [known for known in self.ours if not _is_same(known, table)]:
@@ -64,7 +64,7 @@ class Watch:
         self.suspects = {}
         for one in seen:
             self._judge(one, one.process.pid in mute)
-        groups: Dict[Key, List[plan.Member]] = {key: [] for key in [*self.claims, *(key for key, _ in self.ours.values())]}
+        groups: Dict[Key, List[phases.Member]] = {key: [] for key in [*self.claims, *(key for key, _ in self.ours.values())]}
         for known, (key, found) in self.ours.items():
             process = table[known.pid]
             living = proc.living(process)
@@ -93,9 +93,9 @@ class Watch:
         hung = processes.stuck(doubtful) if doubtful else []
         return {pid for pid in hung if processes.memory_locked(table[pid])}
 
-    def _member(self, known: identity.Recorded, process: proc.Process) -> plan.Member:
-        role = plan.role_of(process.comm, self.commands.get(known, ""), known in self.keepers, known in self._only_leaders)
-        return plan.Member(process.pid, process.start, process.comm, process.state, role)
+    def _member(self, known: identity.Recorded, process: proc.Process) -> phases.Member:
+        role = phases.role_of(process.comm, self.commands.get(known, ""), known in self.keepers, known in self._only_leaders)
+        return phases.Member(process.pid, process.start, process.comm, process.state, role)
 
     @property
     def _only_leaders(self) -> Set[identity.Recorded]:

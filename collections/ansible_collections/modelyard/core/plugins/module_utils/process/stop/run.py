@@ -1,6 +1,6 @@
 """Stop exactly one service, or some of its instances, gently first, and say what was done.
 
-Gateway, drain, supervisor, signals in the order of plan.py, then look: processes, ports, cards, memory, shared memory. A pid
+Gateway, drain, supervisor, signals in the order of phases.py, then look: processes, ports, cards, memory, shared memory. A pid
 is signalled only together with its start time. Strangers and suspects are left alone. What cannot be solved goes to an admin.
 """
 
@@ -20,6 +20,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.process.stop import
     before,
     cards,
     look,
+    phases,
     plan,
     segments,
     settings,
@@ -78,9 +79,9 @@ class Stop:
     def limit_s(self) -> float:
         """How long the signals can take at most."""
         limits = self.settings.limits
-        ask = max(limits.grace_s, limits.drain_s + plan.DRAIN_MARGIN_S)
+        ask = max(limits.grace_s, limits.drain_s + phases.DRAIN_MARGIN_S)
         ask += self.settings.unit_more_s
-        return ask + 2 * limits.term_s + limits.kill_s + plan.KEEPER_S + plan.KEEPER_KILLED_S + 3 * plan.SETTLE_S
+        return ask + 2 * limits.term_s + limits.kill_s + phases.KEEPER_S + phases.KEEPER_KILLED_S + 3 * phases.SETTLE_S
 
     def serving(self) -> Dict[int, int]:
         """Ports of the instances whose API server lives, by index."""
@@ -122,14 +123,14 @@ class Stop:
 
     def _signals(self) -> None:
         groups = self.watch.look()
-        courses: plan.Courses = {key: plan.Course() for key in groups}
+        courses: plan.Courses = {key: phases.Course() for key in groups}
         turn = 0
         while True:
             now = time.monotonic() - self.began
             courses, steps = plan.advance_all(courses, self._allowed(groups), now, self.settings.limits)
             for step in steps:
                 self._send(step)
-            if all(course.phase == plan.DONE for course in courses.values()):
+            if all(course.phase == phases.DONE for course in courses.values()):
                 break
             turn += 1
             if turn % 5 == 0:
@@ -138,12 +139,12 @@ class Stop:
             signals.wait_for_an_end(pids, POLL_S if turn < QUICK_LOOKS else SLOW_POLL_S)
             groups = self.watch.look()
 
-    def _allowed(self, groups: Mapping[look.Key, List[plan.Member]]) -> Dict[look.Key, List[plan.Member]]:
+    def _allowed(self, groups: Mapping[look.Key, List[phases.Member]]) -> Dict[look.Key, List[phases.Member]]:
         """Without those that this user may not signal: there is nothing to wait for."""
         denied = self.denied
         return {k: [m for m in members if identity.Recorded(m.pid, m.start) not in denied] for k, members in groups.items()}
 
-    def _send(self, step: plan.Step) -> None:
+    def _send(self, step: phases.Step) -> None:
         how = signals.send(step.pid, step.start, getattr(signal, step.signal))
         if how == signals.DENIED:
             self.denied[identity.Recorded(step.pid, step.start)] = step.comm

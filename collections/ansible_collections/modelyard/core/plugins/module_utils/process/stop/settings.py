@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Collection, Dict, Mapping, NamedTuple, Optional
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout
-from ansible_collections.modelyard.core.plugins.module_utils.process.stop import plan
+from ansible_collections.modelyard.core.plugins.module_utils.process.stop import phases
 
 MEMORY_S = 120.0
 DRAIN_S = 30.0
@@ -17,7 +17,7 @@ class Settings(NamedTuple):
     `unit_more_s`: so much longer the stop of a unit may take, which goes by service.json, whatever this stop was told.
     """
 
-    limits: plan.Limits
+    limits: phases.Limits
     memory_s: float
     unit_more_s: float
     drain_command: str
@@ -34,13 +34,13 @@ def read(
     written = (layout.read_json(layout.service_dir(home, service) / "service.json") or {}).get("stop")
     written = written if isinstance(written, dict) else {}
     known: Dict[str, Any] = {**written, **given}
-    usual = plan.Limits()
+    usual = phases.Limits()
     linger_s = _number(known.get("linger_s"), usual.linger_s)
     drains = [_number(state["request"].get("shutdown_timeout_s"), 0.0) for state in states if state]
     # A server that may go on alone for longer than usual works off requests all that time, as a gateway does.
     drains += [linger_s] if linger_s > usual.linger_s else []
     return Settings(
-        limits=plan.Limits(
+        limits=phases.Limits(
             grace_s=_number(known.get("grace_s"), usual.grace_s),
             term_s=_number(known.get("term_s"), usual.term_s),
             kill_s=_number(known.get("kill_s"), usual.kill_s),
