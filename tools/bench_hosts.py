@@ -17,6 +17,7 @@ import sys
 import time
 from pathlib import Path
 
+import ends_with_me
 from harness import BIN, ROOT
 from simulators.install import install
 
@@ -48,6 +49,7 @@ def seconds(playbook: str, hosts: Path, *more: str) -> float:
         capture_output=True,
         text=True,
         check=False,
+        preexec_fn=ends_with_me.child(),
     )
     if done.returncode:
         raise SystemExit(done.stdout[-3000:] + done.stderr[-1000:])
@@ -56,6 +58,7 @@ def seconds(playbook: str, hosts: Path, *more: str) -> float:
 
 def main() -> None:
     """Measure and print."""
+    ends_with_me.clean_up_on_signals()
     folder = ROOT / ".cache" / "bench" / "hosts"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

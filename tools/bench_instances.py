@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import ends_with_me
 import yaml
 from harness import ROOT, Run, Site, free_port
 from stand_in import Machine
@@ -99,6 +100,7 @@ def ready_s(site: Site, port: int, replicas: int) -> float:
 
 def main() -> None:
     """Measure and print."""
+    ends_with_me.clean_up_on_signals()
     folder = Path(tempfile.mkdtemp(prefix="modelyard-bench-"))
     machine = Machine(folder, "8xk100ai")
     port = free_port(COUNT)

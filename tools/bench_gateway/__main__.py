@@ -20,6 +20,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import ends_with_me
+
 from bench_gateway import machine, proxies, report
 from bench_gateway.loads import DISTURBED, ENGINES, TRIES, Bench, all_loads, sick_loads
 from bench_gateway.proxies import ROOT, Proxy
@@ -73,6 +75,7 @@ def check_ports(base: int) -> None:
 def main() -> None:
     """Measure and print."""
     given = arguments()
+    ends_with_me.clean_up_on_signals()
     check_ports(given.port)
     folder = ROOT / ".cache" / "bench" / "gateway"
     shutil.rmtree(folder, ignore_errors=True)

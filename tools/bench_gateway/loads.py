@@ -10,6 +10,8 @@ import urllib.request
 from dataclasses import dataclass, field
 from typing import Any
 
+import ends_with_me
+
 from bench_gateway import machine
 from bench_gateway.proxies import HEADERS, ROOT, Proxy
 
@@ -76,7 +78,7 @@ class Bench:
         """Start the stub engines, and wait until they listen."""
         script = ROOT / "tests" / "gateway" / "stub.py"
         argv = ["taskset", "-c", str(self.core), sys.executable, str(script), str(self.base), str(ENGINES), str(SLOTS)]
-        self.stub = subprocess.Popen(argv, stdout=subprocess.PIPE)
+        self.stub = subprocess.Popen(argv, stdout=subprocess.PIPE, preexec_fn=ends_with_me.child())  # noqa: PLW1509  no threads
         assert self.stub.stdout
         if not self.stub.stdout.readline():
             raise SystemExit("The stub engines did not start.")
@@ -115,7 +117,15 @@ class Bench:
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "tools")}
         pid = proxy.process.pid if proxy.process else 0
         window, children, before = machine.Window(self.pids), os.times(), (machine.cpu_s(pid), machine.waited_s(pid))
-        done = subprocess.run(argv, capture_output=True, text=True, env=environment, timeout=300, check=False)
+        done = subprocess.run(
+            argv,
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=300,
+            check=False,
+            preexec_fn=ends_with_me.child(),
+        )
         if done.returncode:
             raise RuntimeError(f"{load.name} through {proxy.name}: {done.stderr.strip()[-500:]}")
         figures: dict[str, Any] = json.loads(done.stdout)

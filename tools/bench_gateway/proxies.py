@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import ends_with_me
 import jinja2
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -44,7 +45,15 @@ class Proxy:
         with (folder / f"{self.name}.log").open("wb") as log:
             argv = ["taskset", "-c", str(core), *self.argv]
             environment = {**os.environ, **self.environment}
-            self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, cwd=folder)
+            self.process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                cwd=folder,
+                preexec_fn=ends_with_me.child(),  # noqa: PLW1509  there are no threads
+            )
         end = time.monotonic() + START_LIMIT_S
         while not answers(self.port):
             if self.process.poll() is not None or time.monotonic() > end:
