@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import deployed
 from ansible_collections.modelyard.core.plugins.module_utils.plan import tables
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout, supervisor
 from ansible_collections.modelyard.core.plugins.module_utils.process.stop import run
@@ -75,3 +76,15 @@ def with_cards(home: Path, sim: Any, cards: list[int], service: str = SERVICE, i
     layout.write_json(folder.parent / "service.json", settings)
     layout.write_json(folder / "instance.json", {"schema": 1, "service": service, "index": index, "devices": devices})
     return [f"{sim.root}{file}" for file in files]
+
+
+def deployed_on_cards(home: Path, sim: Any, cards: list[int], planned: dict[str, Any], **stop: Any) -> Path:
+    """Write the files of a planned service with one instance on these simulated cards; the folder of the instance."""
+    with_cards(home, sim, cards, planned["name"], **stop)
+    folder = layout.instance_dir(str(home), planned["name"], 0)
+    service, instance = folder.parent / layout.SERVICE_FILE, folder / layout.REQUEST_FILE
+    settings, devices = layout.read_json(service), (layout.read_json(instance) or {})["devices"]
+    deployed.write(home, planned)
+    layout.write_json(service, {**layout.read_json(service), **settings})
+    layout.write_json(instance, {**layout.read_json(instance), "devices": devices})
+    return folder

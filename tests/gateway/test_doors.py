@@ -12,7 +12,7 @@ import kept_gateway
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.gateway import doors, place
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout
-from ansible_collections.modelyard.core.plugins.module_utils.process.stop import run
+from ansible_collections.modelyard.core.plugins.module_utils.process.stop import preview, run
 from gateway.clients import streams
 from gateway.conftest import installed
 from gateway.kinds import KINDS, Gateway, Stub
@@ -55,7 +55,7 @@ def begun(kept: Gateway, **fields: Any) -> tuple[threading.Thread, list[Any]]:
 
 def test_an_instance_is_empty_before_it_is_stopped_and_stays_out(kept: Gateway, home: Path) -> None:
     thread, seen = begun(kept, max_tokens=30, x_ms=100)
-    shown = run.preview(str(home), SERVICE, [0], SOON)["actions"]
+    shown = preview.preview(str(home), SERVICE, [0], SOON)["actions"]
     assert shown[0].startswith(f"would take {SERVICE}/0 out of the gateway and wait 30 s at most")
     assert not any(door.draining for door in doors.look(str(home), SERVICE))
     done = run.stop_service(str(home), SERVICE, [0], SOON)

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
-from ansible_collections.modelyard.core.plugins.module_utils.process.stop import phases, run, signals
+from ansible_collections.modelyard.core.plugins.module_utils.process.stop import phases, preview, run, signals
 from ansible_collections.modelyard.core.plugins.module_utils.survey import services
 from harness import alive, end, session_of, until
 from trees import OBEDIENT, QUICK, SERVICE, STUBBORN, settled, start, stopped, words
@@ -375,7 +375,7 @@ def test_what_a_stop_would_do_is_said_and_not_done(home: Path) -> None:
     state = start(home, STUBBORN)
     until(lambda: len(session_of(state["keeper"]["pid"])) >= 3, 5, "the child runs")
     before = {p["pid"] for p in session_of(state["keeper"]["pid"])}
-    shown = run.preview(str(home), SERVICE, options=QUICK)
+    shown = preview.preview(str(home), SERVICE, options=QUICK)
     leader = state["leader"]["pid"]
     assert shown["actions"][0].startswith(f"would send SIGINT to {leader} (bash) of ")
     assert "recorded" in shown["actions"][0]
@@ -586,7 +586,7 @@ import json, os, subprocess, sys, time
 from pathlib import Path
 sys.path[:0] = {path!r}
 import trees
-from ansible_collections.modelyard.core.plugins.module_utils.process.stop import run
+from ansible_collections.modelyard.core.plugins.module_utils.process.stop import preview, run
 home = Path({home!r})
 state = trees.start(home, trees.STUBBORN)
 trees.until(lambda: len(trees.session_of(state["keeper"]["pid"])) >= 3, 10, "all run")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
-from ansible_collections.modelyard.core.plugins.module_utils.process.stop import cards, run
+from ansible_collections.modelyard.core.plugins.module_utils.process.stop import cards, preview, run
 from harness import alive, end, until
 from simulators.install import install
 from trees import OBEDIENT, QUICK, SERVICE, SOON, start, stopped, with_cards, words
@@ -131,7 +131,7 @@ def test_a_stranger_on_the_card_is_named_and_left_alone(home: Path, sim: Any) ->
     state = start(home, holding(files))
     try:
         until(lambda: stranger.pid in cards.holders(cards.place(str(home), SERVICE), proc.processes()), 5, "it is on the card")
-        shown = run.preview(str(home), SERVICE)
+        shown = preview.preview(str(home), SERVICE)
         assert [other["pid"] for other in shown["others"]] == [stranger.pid]
         assert any("would wait up to 120 s until the memory of card 0 is back" in said for said in shown["actions"])
         stopper = stopped(home)

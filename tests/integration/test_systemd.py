@@ -9,17 +9,20 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import deployed
 import pytest
-from ansible_collections.modelyard.core.plugins.module_utils.process import layout, supervisor, systemctl
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc, supervisor, systemctl
 from ansible_collections.modelyard.core.plugins.module_utils.process.by_hand import free
 from ansible_collections.modelyard.core.plugins.module_utils.process.stop import run
 from ansible_collections.modelyard.core.plugins.module_utils.survey import supervisors
-from harness import alive, free_port, until
+from harness import alive, end, free_port, until
+from simulators.install import install
+from trees import deployed_on_cards
 
 NAME = "unit-one"
 UNIT = f"modelyard-{NAME}.service"
@@ -278,6 +281,99 @@ def test_a_start_waits_until_the_memory_of_its_cards_is_back(home: Path, monkeyp
     (folder.parent / "service.json").unlink()  # there is no such tool here, and nothing to stop
 
 
+def on_a_card(home: Path, sim: Any, memory_s: float) -> Path:
+    """The instance on the first simulated card."""
+    planned = deployed.service(home, NAME, free_port(), supervisor="systemd")
+    return deployed_on_cards(home, sim, [0], planned, memory_s=memory_s)
+
+
+@pytest.fixture
+def sim(tmp_path: Path) -> Any:
+    return install(tmp_path / "sim", "2x4090", python=sys.executable)
+
+
+def reports(home: Path) -> list[Path]:
+    return sorted(home.glob("evidence/*/report.txt"))
+
+
+def test_a_stop_through_the_unit_waits_once_for_memory_and_writes_one_report(units: Path, home: Path, sim: Any) -> None:
+    folder = on_a_card(home, sim, memory_s=4)
+    state = supervisor.start_once(folder, request(folder), sys.executable)
+    until(lambda: layout.state(folder)["ready_at"], 10, "it answers")
+    sim.set("memory_stays", 20000, card=0)
+    said: list[str] = []
+    began = time.monotonic()
+    result = run.stop_service(str(home), NAME, options={"grace_s": 5, "memory_s": 4}, say=said.append)
+    assert time.monotonic() - began < 4 + 3.5, "the memory was waited for twice"
+    assert "needs an admin: card 0" in result["msg"]
+    assert [words.partition(" for memory")[0] for words in said if "for memory" in words] == ["waiting up to 4 s"]
+    assert [str(path.parent) for path in reports(home)] == [result["needs_admin"]]
+    report = reports(home)[0].read_text()
+    assert f"SIGINT to {state['leader']['pid']}" in report, "what the unit's stop did is in the one report"
+    assert report.index("SIGINT to") < report.index("stopped modelyard") < report.index("memory of card 0")
+    sim.clear()
+
+
+def test_a_unit_that_is_stopped_alone_judges_the_cards_and_forgets_the_admin_when_it_recovers(
+    units: Path, home: Path, sim: Any
+) -> None:
+    folder = on_a_card(home, sim, memory_s=1)
+    supervisor.start_once(folder, request(folder), sys.executable)
+    until(lambda: layout.state(folder)["ready_at"], 10, "it answers")
+    sim.set("memory_stays", 20000, card=0)
+    words = [sys.executable, str(folder.parent / layout.PROGRAM), "stop", str(folder), "--for-supervisor"]
+    assert subprocess.run(words, capture_output=True, check=False).returncode == 1
+    needs = folder.parent / layout.NEEDS_ADMIN
+    assert (needs.exists(), len(reports(home))) == (True, 1)
+    said: list[str] = []
+    assert free.run(folder, said.append) == 1
+    assert needs.exists(), said
+    sim.clear()
+    # A process that the stop has left and that lives on keeps the file, whatever the memory says.
+    known = layout.read_json(needs)
+    lives = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    left = dict(zip(("pid", "start"), proc.identity(lives.pid), strict=True))
+    layout.write_json(needs, {**known, "processes": [left]})
+    assert free.run(folder, said.append) == 0
+    end(lives)
+    assert needs.exists(), said
+    layout.write_json(needs, known)
+    assert free.run(folder, said.append) == 0
+    assert not needs.exists()
+    assert said[-1] == "what an admin had to do is done: needs_admin.json removed"
+    assert len(reports(home)) == 1, "the report stays as the history of it"
+
+
+def test_memory_that_a_process_holds_which_a_stop_has_left_keeps_the_unit_down(units: Path, home: Path, sim: Any) -> None:
+    folder = on_a_card(home, sim, memory_s=0)
+    with Path(f"{sim.root}/dev/nvidia0").open("rb") as device:
+        holder = subprocess.Popen(["sleep", "60"], stdin=device, start_new_session=True)
+    try:
+        sim.memory(holder.pid, 20000)
+        said: list[str] = []
+        assert free.run(folder, said.append) == 0, "that of a stranger keeps nothing down"
+        left = dict(zip(("pid", "start"), proc.identity(holder.pid), strict=True))
+        record = {"boot": proc.boot_id(), "processes": [left], "cards": []}
+        layout.write_json(folder.parent / layout.NEEDS_ADMIN, record)
+        assert free.run(folder, said.append) == 1
+        assert f"{holder.pid} of an earlier stop did not end" in said[-1]
+    finally:
+        end(holder)
+
+
+def test_an_api_server_that_leaves_parts_behind_costs_one_report_too(units: Path, home: Path, sim: Any) -> None:
+    folder = on_a_card(home, sim, memory_s=1)
+    supervisor.start_once(folder, request(folder), sys.executable)
+    until(lambda: layout.state(folder)["ready_at"], 10, "it answers")
+    sim.set("memory_stays", 20000, card=0)
+    words = [sys.executable, str(folder.parent / layout.PROGRAM), "stop", str(folder), "--for-supervisor"]
+    by_keeper = subprocess.run([*words, "--only-signals"], capture_output=True, text=True, check=False)
+    assert (by_keeper.returncode, reports(home)) == (0, []), by_keeper.stdout
+    assert subprocess.run(words, capture_output=True, check=False).returncode == 1
+    assert len(reports(home)) == 1
+    sim.clear()
+
+
 def test_the_unit_of_another_service_that_has_the_same_name_is_not_stopped(units: Path, home: Path) -> None:
     # `a` with several instances has a unit modelyard-a-0, like a service `a-0`; so has a service of another home.
     folder = folder_of(home)
@@ -307,7 +403,10 @@ def test_a_unit_that_was_stopped_is_a_change_although_this_run_has_signalled_nob
     result = run.stop_service(str(home), NAME, options={**QUICK, "release_supervisor": True})
     assert (result["failed"], result["changed"]) == (False, True), result
     assert not alive(state["leader"]["pid"])
-    assert not any("SIGINT" in words for words in result["actions"])
+    # The stop of the unit has signalled, and this one tells it.
+    assert result["actions"][0].startswith(f"SIGINT to {state['leader']['pid']} (")
+    assert "1 signalled, 0 left" in result["actions"][-1]
+    assert not (folder / "run/unit_stop.json").exists()
     again = run.stop_service(str(home), NAME, options={**QUICK, "release_supervisor": True})
     assert (again["failed"], again["changed"]) == (False, False), again
 

@@ -39,10 +39,11 @@ others: {description: "Who else has the cards open; left alone.", type: list, el
 needs_admin: {description: Folder of the report for an admin; empty when none is needed., type: str, returned: always}
 report: {description: Text of that report., type: str, returned: when an admin is needed}
 stopped: {description: Nothing of it is left., type: bool, returned: always}
+seconds: {description: From the beginning of the stop on the host until all was verified., type: float, returned: always}
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.modelyard.core.plugins.module_utils.process.stop import run
+from ansible_collections.modelyard.core.plugins.module_utils.process.stop import preview, run
 
 
 def main() -> None:
@@ -64,7 +65,7 @@ def main() -> None:
         "grace_s": args["grace_s"] or None,
         "memory_s": args["memory_s"] if args["memory_s"] >= 0 else None,
     }
-    act = run.preview if module.check_mode else run.stop_service
+    act = preview.preview if module.check_mode else run.stop_service
     result = act(args["home"], args["service"], args["indexes"] or None, options)
     if result.pop("failed"):
         module.fail_json(**result)

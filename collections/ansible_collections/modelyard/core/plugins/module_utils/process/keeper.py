@@ -185,7 +185,8 @@ class Keeper:
             return False
         since = time.monotonic() - self.ended_at
         if self.stopper is None and since > REST_S:
-            words = [sys.executable, sys.argv[0], "stop", str(self.folder), "--for-supervisor"]
+            # Only the processes: as soon as the keeper has ended systemd calls the whole stop, which looks at the cards.
+            words = [sys.executable, sys.argv[0], "stop", str(self.folder), "--for-supervisor", "--only-signals"]
             with contextlib.suppress(OSError):
                 self.stopper = subprocess.Popen(words, stdin=subprocess.DEVNULL, cwd="/", preexec_fn=_usual_signals).pid  # noqa: PLW1509
         return since > REST_S + STOP_LIMIT_S

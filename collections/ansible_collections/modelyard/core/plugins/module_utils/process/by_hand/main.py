@@ -1,7 +1,7 @@
 """The entry of modelyard.pyz: `python3 modelyard.pyz COMMAND ...`, in the folder of a service.
 
 start [INDEX ...]     stop [INDEX ...]     status [INDEX ...] [--json]
-keep DIR, free DIR, stop DIR --for-supervisor          for supervisors; DIR is the folder of an instance
+keep DIR, free DIR, stop DIR --for-supervisor [--only-signals]     for supervisors; DIR is the folder of an instance
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _stop(words: List[str]) -> int:
     from ansible_collections.modelyard.core.plugins.module_utils.process.by_hand import stopping
 
     if "--for-supervisor" in words:
-        return stopping.for_supervisor(_service(), Path(words[0]), say)
+        return stopping.for_supervisor(_service(), Path(words[0]), "--only-signals" in words, say)
     if _help(words, "Stop it: its processes and nobody else's, gently first.", "", {}):
         return 0
     return stopping.run(_service(), words, say)

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Callable, Sequence
 
-from ansible_collections.modelyard.core.plugins.module_utils.process import layout
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
 from ansible_collections.modelyard.core.plugins.module_utils.process.by_hand import deployed, gateway
 from ansible_collections.modelyard.core.plugins.module_utils.process.by_hand.deployed import Deployed, Refused
 from ansible_collections.modelyard.core.plugins.module_utils.process.stop import run as careful
@@ -25,17 +25,25 @@ def run(service: Deployed, words: Sequence[str], say: Say) -> int:
     ended = bool(words) or gateway.stop(service, say)
     say(f"stopping {', '.join(instance.name for instance in chosen)}")
     result = careful.stop_service(service.home, service.name, indexes, {}, say)
-    say(result["msg"] if result["failed"] else "stopped: nothing of it is left" if ended else "stopped, but not its gateway")
+    if result.get("report") and not os.path.exists(f"{result['needs_admin']}/report.txt"):
+        say(result["report"])
+    took = f"{proc.age_s(proc.identity(os.getpid())[1]):.1f} s"
+    gone = f"stopped and verified in {took}: nothing of it is left"
+    say(result["msg"] if result["failed"] else gone if ended else f"stopped and verified in {took}, but not its gateway")
     return 0 if ended and not result["failed"] else 1
 
 
-def for_supervisor(service: Deployed, folder: Path, say: Say) -> int:
-    """The stop of one instance as systemd calls it (ExecStop), or the keeper when an API server has left parts behind."""
+def for_supervisor(service: Deployed, folder: Path, only_signals: bool, say: Say) -> int:
+    """The stop of one instance as systemd calls it (ExecStop), or the keeper when an API server has left parts behind.
+
+    `only_signals`: the keeper, after whose end systemd calls a whole stop.
+    """
     # Not service.instances: one that the inventory wants no more is stopped after service.json has forgotten it.
     found = (pair for pair in layout.instances(service.home, service.name) if pair[1].resolve() == folder.resolve())
     index, place = next(found, (-1, folder))
     if index < 0:
         raise Refused(f"{folder} is no instance of {service.name}")
     layout.asked_to_stop(place)
-    result = careful.stop_service(service.home, service.name, [index], {"release_supervisor": False}, say)
+    options = {"release_supervisor": False, "only_signals": only_signals}
+    result = careful.stop_service(service.home, service.name, [index], options, say)
     return 1 if result["failed"] else 0

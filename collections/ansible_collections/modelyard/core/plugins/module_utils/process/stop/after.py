@@ -9,6 +9,8 @@ from ansible_collections.modelyard.core.plugins.module_utils.process import layo
 from ansible_collections.modelyard.core.plugins.module_utils.process.stop import admin
 from ansible_collections.modelyard.core.plugins.module_utils.process.stop.cards import BACK, TAKEN
 
+CLEARED = "what an admin had to do is done: needs_admin.json removed"
+
 
 def ports(states: Mapping[int, Optional[Mapping[str, Any]]]) -> str:
     """In words: are the ports closed, and if not, who has them?"""
@@ -45,7 +47,10 @@ def forget_acceptance(home: str, service: str, indexes: Optional[Collection[int]
 
 
 def clear_admin(home: str, service: str, verdicts: Sequence[Mapping[str, Any]]) -> bool:
-    """Remove needs_admin.json when this very stop has shown that it is over; True when it was removed."""
+    """Remove needs_admin.json when the look that was just taken has shown that it is over; True when it was removed.
+
+    It is over when none of its processes lives and the memory of all its cards is back, as `verdicts` say.
+    """
     file = admin.path(home, service)
     known = layout.read_json(file)
     if known is None or admin.left_of(known):

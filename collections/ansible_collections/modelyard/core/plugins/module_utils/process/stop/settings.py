@@ -14,6 +14,7 @@ DRAIN_S = 30.0
 class Settings(NamedTuple):
     """`limits` of the signals; `memory_s`: how long memory may take to come back; `drain_command` is run before anything ends.
 
+    `only_signals`: end the processes and leave the rest (cards, shared memory, the report) to whoever ordered this stop.
     `unit_more_s`: so much longer the stop of a unit may take, which goes by service.json, whatever this stop was told.
     """
 
@@ -24,6 +25,7 @@ class Settings(NamedTuple):
     drain_s: float
     runtimes_dir: str
     release_supervisor: bool
+    only_signals: bool
 
 
 def read(
@@ -57,6 +59,7 @@ def read(
         drain_s=_number(known.get("drain_s"), DRAIN_S),
         runtimes_dir=str(known.get("runtimes_dir") or ""),
         release_supervisor=bool(known.get("release_supervisor", True)),
+        only_signals=bool(given.get("only_signals", False)),
     )
 
 

@@ -7,7 +7,7 @@ import os
 import select
 import signal
 import time
-from typing import Iterable
+from typing import Iterable, Iterator
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import proc
 
@@ -72,3 +72,18 @@ def wait_for_an_end(pids: Iterable[int], seconds: float) -> None:
             ends.poll(seconds * 1000)
             return
     time.sleep(seconds)
+
+
+@contextlib.contextmanager
+def held_back() -> Iterator[None]:
+    """Ctrl-C, a terminal that goes away and SIGTERM wait until the block has ended; a Ctrl-C is forgotten then.
+
+    For the last step of a stop: there is nothing left to break off.
+    """
+    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        if signal.SIGINT not in earlier:
+            signal.sigtimedwait({signal.SIGINT}, 0)
+        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
