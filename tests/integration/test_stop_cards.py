@@ -9,16 +9,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
-from ansible_collections.modelyard.core.plugins.module_utils.process.stop import cards, preview, run
-from harness import alive, end, until
+from ansible_collections.modelyard.core.plugins.module_utils.process.stop import cards, preview, run, signals
+from harness import alive, end, session_of, until
 from simulators.install import install
-from trees import OBEDIENT, QUICK, SERVICE, SOON, start, stopped, with_cards, words
+from trees import OBEDIENT, QUICK, SERVICE, SOON, STUBBORN, start, stopped, with_cards, words
 
 
 @pytest.fixture
@@ -193,6 +193,96 @@ def test_a_worker_that_stopped_being_in_the_session_is_found_and_ended_before_th
     stopper = stopped(home)
     assert moved in {s["pid"] for s in stopper.signalled}
     assert not alive(moved)
+
+
+#: Where a worker's first thread was seen that nothing could end: it goes round inside the driver and never looks for a signal.
+SPINS = [("uvm_spin_loop", "nvidia_uvm"), ("uvm_va_range_destroy", "nvidia_uvm"), ("do_exit", "")]
+
+
+@pytest.fixture(params=["frozen", "deaf"])
+def spinning(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
+    """Makes a real process one that no signal ends and that the kernel shows in R inside a driver.
+
+    `frozen`: the kernel's own freezer holds every signal back, SIGKILL too. `deaf`: the signals are taken, and go nowhere.
+    """
+    chosen: list[int] = []
+    read, threads, frames, send = proc.read, proc.threads, proc.frames, signals.send
+    group = Path(f"/sys/fs/cgroup/freezer/modelyard-spin-{os.getpid()}")
+    if request.param == "frozen":
+        try:
+            group.mkdir()
+        except OSError:
+            pytest.skip("needs the freezer of cgroups version 1, and root")
+
+    def in_r(process: Any) -> Any:
+        spins = process is not None and process.state not in "ZX" and (process[0] in chosen)
+        return process._replace(state="R") if spins else process
+
+    def sent(pid: int, start: int, number: int) -> str:
+        return signals.SENT if pid in chosen and request.param == "deaf" else send(pid, start, number)
+
+    monkeypatch.setattr(proc, "read", lambda *more: in_r(read(*more)))
+    monkeypatch.setattr(proc, "threads", lambda *more: [in_r(thread) for thread in threads(*more)])
+    monkeypatch.setattr(proc, "frames", lambda pid, *more: SPINS if pid in chosen else frames(pid, *more))
+    monkeypatch.setattr(signals, "send", sent)
+
+    def spin(pid: int) -> None:
+        if request.param == "frozen":
+            (group / "cgroup.procs").write_text(str(pid))
+            (group / "freezer.state").write_text("FROZEN")
+            until(lambda: read(pid).state == "D", 5, "it is frozen")
+        chosen.append(pid)
+
+    yield spin
+    for pid in chosen:
+        if request.param == "deaf":
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    chosen.clear()
+    if request.param == "frozen":
+        (group / "freezer.state").write_text("THAWED")
+
+        def removed() -> bool:
+            with contextlib.suppress(OSError):
+                group.rmdir()
+            return not group.exists()
+
+        until(removed, 10, "the group is empty")
+
+
+def test_a_worker_that_goes_round_in_the_driver_is_killed_once_and_handed_over_in_time(
+    home: Path, sim: Any, spinning: Callable[[int], None]
+) -> None:
+    state = start(home, holding(with_cards(home, sim, [0]), STUBBORN))
+    until(lambda: len(session_of(state["keeper"]["pid"])) >= 4, 5, "the worker runs")
+    worker = next(p["pid"] for p in session_of(state["keeper"]["pid"]) if p["args"].startswith("bash -c"))
+    nvidia_smi(sim)
+    spinning(worker)
+    began = time.monotonic()
+    result = run.stop_service(str(home), SERVICE, options={**QUICK, "kill_s": 2, "memory_s": 60})
+    took = time.monotonic() - began
+    assert took < 20, "neither for its end nor for its memory is waited beyond the limit"
+    assert [words.split()[0] for words in result["actions"] if f" to {worker} (" in words] == ["SIGTERM", "SIGKILL"]
+    assert not any(words.startswith(f"SIGKILL to {state['keeper']['pid']} ") for words in result["actions"]), "it has to reap it"
+    assert (result["failed"], result["stopped"]) == (True, False)
+    assert f"{worker} bash (state R, user {proc.user_name(os.geteuid())}) did not end when killed" in result["msg"]
+    assert {p["pid"] for p in result["left"]} == {worker, state["keeper"]["pid"]}
+    assert [v["verdict"] for v in result["cards"]] == ["held"]
+    report = Path(result["needs_admin"], "report.txt").read_text()
+    about = report[report.index(f"pid {worker} of user") : report.index("Cards")]
+    assert "state R" in about
+    assert "in the kernel: uvm_spin_loop < uvm_va_range_destroy < do_exit" in about
+    assert "has open: /dev/nvidia0" in about
+    assert f"pid {worker}" in report[report.index("Cards") : report.index("What was tried")]
+    order = [
+        report.index(words) for words in ("Save where they hang", "Serve from other cards", "Reset the cards", "Reboot, after")
+    ]
+    assert order == sorted(order)
+    assert f"for p in {worker}; do sudo grep -H . /proc/$p/task/*/stack" in report
+    known = layout.read_json(home / "services" / SERVICE / "needs_admin.json")
+    assert (worker, "R") in {(p["pid"], p["state"]) for p in known["processes"]}
+    again = run.stop_service(str(home), SERVICE, options={**QUICK, "kill_s": 1, "memory_s": 60})
+    assert (again["failed"], worker in {p["pid"] for p in again["left"]}) == (True, True), "the next stop knows it again"
 
 
 @pytest.fixture

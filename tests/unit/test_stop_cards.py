@@ -66,6 +66,14 @@ def test_the_verdict_on_a_card(how, expected):
     assert verdict(**how)["verdict"] == expected
 
 
+def test_memory_of_what_has_not_ended_is_not_called_nobodys():
+    card = {"memory_used_mib": 14004, "processes": [named(7, 14000), named(8, 4)]}
+    assert verdict(card, living=[7], ours=[7, 8])["what"].endswith(
+        "idle is 64 MiB (assumed); pid 7 of this service has not ended"
+    )
+    assert verdict(card, ours=[7])["what"].endswith("no living process is known to use the rest")
+
+
 def test_the_baseline_of_this_host_counts_before_the_usual_figure():
     assert verdict({"memory_used_mib": 5000}, baseline={DEVICE["uuid"]: {"memory_mib": 4900}})["verdict"] == "back"
     assert verdict({"memory_used_mib": 5000}, baseline={DEVICE["bus_id"]: {"memory_mib": 4900}})["verdict"] == "back"

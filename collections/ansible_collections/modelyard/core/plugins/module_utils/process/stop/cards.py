@@ -173,7 +173,11 @@ def judge(
         verdict["others"] = sorted({*verdict["others"], *mine})
         pids = ", ".join(map(str, mine))
         return {**verdict, "verdict": TAKEN, "what": f"{used} MiB in use, {base}; how much of it pid {pids} uses is not known"}
-    return {**verdict, "verdict": HELD, "what": f"{used} MiB in use, {base}; no living process is known to use the rest"}
+    own = sorted(p["pid"] for p in found["processes"] if p["pid"] in living and p["pid"] in ours)
+    whose = (
+        f"pid {', '.join(map(str, own))} of this service has not ended" if own else "no living process is known to use the rest"
+    )
+    return {**verdict, "verdict": HELD, "what": f"{used} MiB in use, {base}; {whose}"}
 
 
 def watch(
