@@ -14,7 +14,10 @@ options:
   state: {description: What to do., type: str, choices: [held, released], default: held}
   holder: {description: Who asks., type: dict, required: true}
   dead_run: {description: A run whose end the control node has seen; its lock is taken over., type: str, default: ""}
-  full_disk_allowed: {description: Go on without a lock when the disk is full., type: bool, default: false}
+  unwritable_allowed:
+    description: Go on without a lock when the disk takes none, because it is full, read-only or broken.
+    type: bool
+    default: false
   expect: {description: State digest of the survey; taking fails when the state has changed since., type: str, default: ""}
 author: [Modelyard]
 """
@@ -37,6 +40,16 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.modelyard.core.plugins.module_utils.process import lock
 from ansible_collections.modelyard.core.plugins.module_utils.survey import services
 
+ROOM = " Free some space there first, for example old files in services/*/instance-*/logs."
+LOOK = " Look into the kernel's log (dmesg) for what has befallen the disk."
+#: A disk that takes no lock: error -> (what is said of it, what to do).
+DISKS = {
+    errno.ENOSPC: ("is full", ROOM),
+    errno.EDQUOT: ("has no room left for this user", ROOM),
+    errno.EROFS: ("is read-only", LOOK),
+    errno.EIO: ("cannot be written (input/output error)", LOOK),
+}
+
 
 def main() -> None:
     """Entry point."""
@@ -46,7 +59,7 @@ def main() -> None:
             "state": {"type": "str", "choices": ["held", "released"], "default": "held"},
             "holder": {"type": "dict", "required": True},
             "dead_run": {"type": "str", "default": ""},
-            "full_disk_allowed": {"type": "bool", "default": False},
+            "unwritable_allowed": {"type": "bool", "default": False},
             "expect": {"type": "str", "default": ""},
         },
         supports_check_mode=True,
@@ -55,21 +68,23 @@ def main() -> None:
     if module.check_mode:
         module.exit_json(changed=False)
     if args["state"] == "released":
-        module.exit_json(changed=False, released=lock.release(args["home"], args["holder"]["run"]))
+        try:
+            released = lock.release(args["home"], args["holder"]["run"])
+        except OSError as exc:
+            released = False
+            module.warn(f"the lock {lock.path(args['home'])} could not be given back: {exc}. The next run here takes it over.")
+        module.exit_json(changed=False, released=released)
     try:
         Path(args["home"]).mkdir(parents=True, exist_ok=True)
         lock.take(args["home"], args["holder"], args["dead_run"])
     except lock.Held as exc:
         module.exit_json(changed=False, held_by=exc.holder or {})
     except OSError as exc:
-        full = exc.errno == errno.ENOSPC
-        if full and args["full_disk_allowed"]:
-            module.warn(f"the disk of {args['home']} is full: going on without a lock")
+        what, do = DISKS.get(exc.errno, ("", ""))
+        if what and args["unwritable_allowed"]:
+            module.warn(f"the disk of {args['home']} {what}: going on without a lock")
             module.exit_json(changed=False)
-        module.fail_json(
-            msg=f"the lock {lock.path(args['home'])} could not be taken: {exc}. Nothing was changed."
-            + (" Free some space there first, for example old files in services/*/instance-*/logs." if full else "")
-        )
+        module.fail_json(msg=f"the lock {lock.path(args['home'])} could not be taken: {exc}. Nothing was changed.{do}")
     if args["expect"] and services.state_digest(args["home"]) != args["expect"]:
         lock.release(args["home"], args["holder"]["run"])
         module.fail_json(

@@ -38,6 +38,7 @@ cards: {description: "Verdict on the memory of each card, with the figures.", ty
 others: {description: "Who else has the cards open; left alone.", type: list, elements: dict, returned: always}
 needs_admin: {description: Folder of the report for an admin; empty when none is needed., type: str, returned: always}
 report: {description: Text of that report., type: str, returned: when an admin is needed}
+report_written: {description: It lies whole in that folder., type: bool, returned: when an admin is needed}
 stopped: {description: Nothing of it is left., type: bool, returned: always}
 seconds: {description: From the beginning of the stop on the host until all was verified., type: float, returned: always}
 """

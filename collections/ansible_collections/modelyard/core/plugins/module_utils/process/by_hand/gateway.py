@@ -38,6 +38,8 @@ def stop(service: Deployed, say: Say) -> bool:
     result = careful.stop_service(service.home, name, None, {}, say)
     if result["failed"]:
         say(result["msg"])
+    if not result.get("report_written", True):
+        say(result["report"])
     return not result["failed"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Callable, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
 from ansible_collections.modelyard.core.plugins.module_utils.process.by_hand import deployed, gateway
@@ -25,8 +25,7 @@ def run(service: Deployed, words: Sequence[str], say: Say) -> int:
     ended = bool(words) or gateway.stop(service, say)
     say(f"stopping {', '.join(instance.name for instance in chosen)}")
     result = careful.stop_service(service.home, service.name, indexes, {}, say)
-    if result.get("report") and not os.path.exists(f"{result['needs_admin']}/report.txt"):
-        say(result["report"])
+    _say_report(result, say)
     took = f"{proc.age_s(proc.identity(os.getpid())[1]):.1f} s"
     gone = f"stopped and verified in {took}: nothing of it is left"
     say(result["msg"] if result["failed"] else gone if ended else f"stopped and verified in {took}, but not its gateway")
@@ -46,4 +45,13 @@ def for_supervisor(service: Deployed, folder: Path, only_signals: bool, say: Say
     layout.asked_to_stop(place)
     options = {"release_supervisor": False, "only_signals": only_signals}
     result = careful.stop_service(service.home, service.name, [index], options, say)
+    _say_report(result, say)
+    if result["failed"]:
+        say(result["msg"])
     return 1 if result["failed"] else 0
+
+
+def _say_report(result: Mapping[str, Any], say: Say) -> None:
+    """A report that found no place on the disk is said instead."""
+    if not result.get("report_written", True):
+        say(result["report"])

@@ -65,7 +65,7 @@ def _hand_over(stop: Account, reasons: Sequence[str], result: Result) -> str:
     with signals.held_back():  # a report that is cut off would say less than is known, and the next stop would write another one
         folder, problems = admin.write(stop.home, stop.service, facts)
     result.update(needs_admin=folder, changed=True)
-    result["report"] = admin.text(facts)
+    result.update(report=admin.text(facts), report_written=not problems)
     if problems:
         return f"The report could not be written whole ({'; '.join(sorted(set(problems)))}); it is part of this result."
     return f"The report with the choices: {folder}/report.txt. Nothing else was touched."
