@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 
-import pytest
 import yaml
 from ansible_collections.modelyard.core.plugins.module_utils.judge.acceptance import LADDER
 from container_site import INVENTORY
@@ -20,22 +19,6 @@ BUDGET_MIB = 58968  # 90 % of 65520, what is written out where the inventory say
 FOLDER = f"/home/llm/modelyard/services/{NAME}"
 LINGERS = "/var/lib/systemd/linger/llm"
 SMALL = "one-by-systemd"
-
-
-@pytest.fixture(scope="module")
-def server(server):
-    """The server as new; between the tests of this file nothing is reset."""
-    server.put_back()
-    yield server
-    server.put_back()
-
-
-@pytest.fixture(scope="module")
-def deployed(server):
-    """The run that deployed the service."""
-    run = server.play("deploy")
-    assert run.rc == 0, run.output[-4000:]
-    return run
 
 
 def used(server):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.judge.acceptance import LADDER
 from harness import until
 
@@ -19,22 +18,6 @@ FOLDER = f"/root/modelyard/services/{NAME}"
 BUDGET_MIB = 29484  # 60 % of 49140
 APPS = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
 USED = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
-
-
-@pytest.fixture(scope="module")
-def server(server):
-    """The server as new; between the tests of this file nothing is reset."""
-    server.put_back()
-    yield server
-    server.put_back()
-
-
-@pytest.fixture(scope="module")
-def deployed(server):
-    """The run that deployed the service."""
-    run = server.play("deploy")
-    assert run.rc == 0, run.output[-4000:]
-    return run
 
 
 def used(server):
