@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -134,6 +136,29 @@ def call(folder: Path, script: str, *words: str, **environment: str) -> subproce
         timeout=120,
         check=False,
     )
+
+
+def interrupted(folder: Path, script: str, when: str, *words: str, **environment: str) -> tuple[int, str]:
+    """Ctrl-C, as a terminal sends it, once a line with `when` was said; (exit status, what it said)."""
+    process = subprocess.Popen(
+        [str(folder / script), *words],
+        env={"PATH": "/usr/bin:/bin", "HOME": "/root", **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        # A shell that runs the tests in the background lets them ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  there are no threads
+    )
+    assert process.stdout
+    said = ""
+    for line in process.stdout:
+        said += line
+        if when in line:
+            os.killpg(process.pid, signal.SIGINT)
+            break
+    said += process.stdout.read()
+    return process.wait(timeout=20), said
 
 
 def stopped_afterwards(home: Path) -> Iterator[Path]:

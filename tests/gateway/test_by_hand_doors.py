@@ -83,6 +83,17 @@ def test_who_was_out_when_the_gateway_ended_comes_in_with_its_start(made: Gatewa
     assert drained(home) == [False, False]
 
 
+def test_a_stop_that_is_broken_off_says_who_gets_no_requests(made: Gateway, home: Path) -> None:
+    folder = layout.service_dir(str(home), NAME)
+    info = layout.read_json(folder / layout.SERVICE_FILE) or {}
+    layout.write_json(folder / layout.SERVICE_FILE, {**info, "stop": {**info["stop"], "drain_command": "sleep 20"}})
+    assert deployed.call(folder, "start_cluster.sh", STAGGER="0").returncode == 0
+    code, said = deployed.interrupted(folder, "stop_cluster.sh", f"{NAME}/1 takes no new requests", "1")
+    assert (code, "Traceback" in said) == (130, False), said
+    assert f"gateway: {NAME}/1 gets no requests. Run the stop again, or let it in with" in said
+    assert drained(home) == [False, True]
+
+
 def test_an_instance_on_another_port_is_not_let_in_and_that_is_said(made: Gateway, home: Path) -> None:
     folder = layout.service_dir(str(home), NAME)
     assert deployed.call(folder, "start_cluster.sh", STAGGER="0").returncode == 0

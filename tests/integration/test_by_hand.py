@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -169,34 +168,14 @@ def test_a_release_that_cannot_switch_eager_off_is_told_so(home: Path) -> None:
     assert states(folder) == [None]
 
 
-def interrupted(folder: Path, script: str, when: str, **environment: str) -> tuple[int, str]:
-    """Ctrl-C, as a terminal sends it, once a line with `when` was said."""
-    process = subprocess.Popen(
-        [str(folder / script)],
-        env={"PATH": "/usr/bin:/bin", "HOME": "/root", **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    said = ""
-    for line in process.stdout:
-        said += line
-        if when in line:
-            os.killpg(process.pid, signal.SIGINT)
-            break
-    said += process.stdout.read()
-    return process.wait(timeout=20), said
-
-
 def test_ctrl_c_ends_no_engine_and_says_what_was_not_done(home: Path) -> None:
     folder = many(home)
-    code, said = interrupted(folder, "start_cluster.sh", f"{MANY}/0: started", STAGGER="30", WAVE="1")
+    code, said = deployed.interrupted(folder, "start_cluster.sh", f"{MANY}/0: started", STAGGER="30", WAVE="1")
     assert (code, "Traceback" in said) == (130, False)
     assert f"not started, or not waited for: {MANY}/1, {MANY}/2\n" in said
     assert "what was started goes on; status_cluster.sh shows what runs" in said
     assert alive(states(folder)[0]["leader"]["pid"])
-    code, said = interrupted(folder, "stop_cluster.sh", "SIGINT to")
+    code, said = deployed.interrupted(folder, "stop_cluster.sh", "SIGINT to")
     assert (code, "Run the stop again" in said, "Traceback" in said) == (130, True, False)
     assert deployed.call(folder, "stop_cluster.sh").returncode == 0
 

@@ -43,6 +43,16 @@ def stop(service: Deployed, say: Say) -> bool:
     return not result["failed"]
 
 
+def say_who_is_out(service: Deployed, say: Say) -> None:
+    """After a stop that was broken off: an instance may run on and get no requests."""
+    out = (row(service) or {"out": []})["out"]
+    if out:
+        say(
+            f"gateway: {', '.join(out)} gets no requests. Run the stop again, or let it in with "
+            "playbooks/acceptance.yml -e acceptance_admit=true"
+        )
+
+
 class Doors:
     """What a start lets in: each instance once it answers, or when the gateway has come up after it."""
 

@@ -24,7 +24,11 @@ def run(service: Deployed, words: Sequence[str], say: Say) -> int:
     # With words some others serve on, and their gateway does.
     ended = bool(words) or gateway.stop(service, say)
     say(f"stopping {', '.join(instance.name for instance in chosen)}")
-    result = careful.stop_service(service.home, service.name, indexes, {}, say)
+    try:
+        result = careful.stop_service(service.home, service.name, indexes, {}, say)
+    except KeyboardInterrupt:
+        gateway.say_who_is_out(service, say)
+        raise
     _say_report(result, say)
     took = f"{proc.age_s(proc.identity(os.getpid())[1]):.1f} s"
     gone = f"stopped and verified in {took}: nothing of it is left"
