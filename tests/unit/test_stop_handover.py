@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import fcntl
-import os
+import signal
+import subprocess
+import sys
+import threading
 
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout
 from ansible_collections.modelyard.core.plugins.module_utils.process.stop import account, before, handover, signals
+from unit import worlds
 
 
 def made(tmp_path, count=2):
@@ -87,12 +91,46 @@ def test_an_old_note_is_forgotten_and_a_disk_that_takes_none_is_no_failure(tmp_p
     handover.leave(inner)
 
 
-def test_a_ctrl_c_waits_for_the_last_step_and_is_forgotten():
-    steps = []
-    with signals.held_back():
-        os.kill(os.getpid(), 2)
-        steps.append("written")
-    steps.append("said")
-    assert steps == ["written", "said"]
-    with pytest.raises(KeyboardInterrupt):
-        os.kill(os.getpid(), 2)
+HELD = """
+import os, signal, sys, threading, time
+sys.path.insert(0, {collections!r})
+from ansible_collections.modelyard.core.plugins.module_utils.process.stop import signals
+threading.Thread(target=time.sleep, args=(5,), daemon=True).start()  # the kernel may give it the signal
+with signals.held_back():
+    os.kill(os.getpid(), {number})
+    time.sleep(0.2)
+    print("written", flush=True)
+print("said", flush=True)
+time.sleep(0.2)
+os.kill(os.getpid(), {number})
+time.sleep(5)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "said", "code"),
+    [(signal.SIGINT, ["written", "said"], 130), (signal.SIGTERM, ["written"], -15), (signal.SIGHUP, ["written"], -1)],
+)
+def test_signals_wait_for_the_last_step_and_a_ctrl_c_is_forgotten(number, said, code):
+    text = HELD.format(collections=str(worlds.ROOT / "collections"), number=int(number))
+    words = [sys.executable, "-c", f"try:\n  exec({text!r})\nexcept KeyboardInterrupt:\n  import sys; sys.exit(130)"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, preexec_fn=usual)
+    assert (done.stdout.split(), done.returncode) == (said, code), done.stderr
+
+
+def usual():
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def test_outside_of_the_main_thread_nothing_is_held_back_and_nothing_fails():
+    ran = []
+
+    def step():
+        with signals.held_back():
+            ran.append(True)
+
+    thread = threading.Thread(target=step)
+    thread.start()
+    thread.join()
+    assert ran == [True]

@@ -6,8 +6,9 @@ import contextlib
 import os
 import select
 import signal
+import threading
 import time
-from typing import Iterable, Iterator
+from typing import Iterable, Iterator, Set
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import proc
 
@@ -78,12 +79,18 @@ def wait_for_an_end(pids: Iterable[int], seconds: float) -> None:
 def held_back() -> Iterator[None]:
     """Ctrl-C, a terminal that goes away and SIGTERM wait until the block has ended; a Ctrl-C is forgotten then.
 
-    For the last step of a stop: there is nothing left to break off.
+    For the last step of a stop: there is nothing left to break off. Only in the main thread, which gets the signals.
     """
-    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: Set[int] = set()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    earlier = {number: signal.signal(number, lambda got, _: came.add(got)) for number in numbers}
     try:
         yield
     finally:
-        if signal.SIGINT not in earlier:
-            signal.sigtimedwait({signal.SIGINT}, 0)
-        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
+        for number, handler in earlier.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        for late in came - {int(signal.SIGINT)}:
+            signal.raise_signal(late)
