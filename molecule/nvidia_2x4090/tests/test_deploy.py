@@ -154,12 +154,15 @@ def test_memory_that_stays_after_a_stop_is_handed_to_an_admin(server, deployed):
     assert "PF-LEFTOVER" in look.serious
     assert used(server) == [BUDGET_MIB + 4] * 2, "the engine outlives its API server"
     server.sim("set", "memory_stays=20000", "--card", "1")
+    since = now(server)
     run = server.play("teardown")
     assert run.rc != 0
     assert "needs an admin" in run.output
+    assert "SIGTERM to" in run.output, "what the unit's stop did is told"
     assert server.comms(NAME) == []
     assert unit(server)[0:2] == ("disabled", "inactive"), "its part of the stop, the processes, is done"
-    assert run.output.count("s for memory: card 1") == 1, "the memory was waited for once"
+    assert "s for memory: card 1" in run.output
+    assert "for memory" not in journal(server, since), "it was waited for once, and not by the unit"
     assert len(reports(server)) == len(before) + 1
     known = json.loads(server.must(["cat", f"{FOLDER}/needs_admin.json"]))
     report = server.must(["cat", f"{known['report']}/report.txt"])
