@@ -261,7 +261,7 @@ def test_a_worker_that_goes_round_in_the_driver_is_killed_once_and_handed_over_i
     began = time.monotonic()
     result = run.stop_service(str(home), SERVICE, options={**QUICK, "kill_s": 2, "memory_s": 60})
     took = time.monotonic() - began
-    assert took < 20, "neither for its end nor for its memory is waited beyond the limit"
+    assert took < 50, "neither for its end nor for its memory is waited beyond the limit"
     assert [words.split()[0] for words in result["actions"] if f" to {worker} (" in words] == ["SIGTERM", "SIGKILL"]
     assert not any(words.startswith(f"SIGKILL to {state['keeper']['pid']} ") for words in result["actions"]), "it has to reap it"
     assert (result["failed"], result["stopped"]) == (True, False)

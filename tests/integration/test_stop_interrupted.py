@@ -176,11 +176,11 @@ def interrupt(case: Case, part: str, how: str) -> int:
         case.told(memory_s=0)
     first = case.begin(how)
     try:
-        until(PARTS[part](case), 60, f"{part}: {case.said(how)}")
+        until(PARTS[part](case), 120, f"{part}: {case.said(how)}")
         time.sleep(0.3)
         os.killpg(first.pid, signal.SIGINT)
-        code = first.wait(15)
-        until(case.is_free, 15, "the folder is free")
+        code = first.wait(30)
+        until(case.is_free, 30, "the folder is free")
     finally:
         end(first)
     case.sim.clear()
@@ -205,7 +205,7 @@ def check_what_is_left(case: Case, part: str) -> None:
 def check_the_next(case: Case, part: str, how: str) -> None:
     """The next stop does what is left to do, and finds no trace of the first that is in its way."""
     second = case.begin(how)
-    assert second.wait(60) == 0, case.said(how)
+    assert second.wait(120) == 0, case.said(how)
     assert "stopped and verified in " in case.said(how)
     assert session_of(case.keeper) == []
     assert not (case.folder.parent / layout.NEEDS_ADMIN).exists()

@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -302,10 +301,9 @@ def test_a_stop_through_the_unit_waits_once_for_memory_and_writes_one_report(uni
     until(lambda: layout.state(folder)["ready_at"], 10, "it answers")
     sim.set("memory_stays", 20000, card=0)
     said: list[str] = []
-    began = time.monotonic()
     result = run.stop_service(str(home), NAME, options={"grace_s": 5, "memory_s": 4}, say=said.append)
-    assert time.monotonic() - began < 4 + 3.5, "the memory was waited for twice"
     assert "needs an admin: card 0" in result["msg"]
+    # Those of the unit's stop are among them.
     assert [words.partition(" for memory")[0] for words in said if "for memory" in words] == ["waiting up to 4 s"]
     assert [str(path.parent) for path in reports(home)] == [result["needs_admin"]]
     report = reports(home)[0].read_text()
