@@ -1,4 +1,4 @@
-"""What a stop answers: why it is not over, in words for people."""
+"""What a stop answers: its result, and why it is not over, in words for people."""
 
 from __future__ import annotations
 
@@ -64,8 +64,7 @@ def _hand_over(stop: Account, reasons: Sequence[str], result: Result) -> str:
     facts = admin_facts.gather(stop.watch, stop.place, reasons, stop.verdicts, stop.others, stop.actions)
     with signals.held_back():  # a report that is cut off would say less than is known, and the next stop would write another one
         folder, problems = admin.write(stop.home, stop.service, facts)
-    result.update(needs_admin=folder, changed=True)
-    result.update(report=admin.text(facts), report_written=not problems)
+    result.update(needs_admin=folder, changed=True, report=admin.text(facts), report_written=not problems)
     if problems:
         return f"The report could not be written whole ({'; '.join(sorted(set(problems)))}); it is part of this result."
     return f"The report with the choices: {folder}/report.txt. Nothing else was touched."
