@@ -1,0 +1,1 @@
+"""The tool of the control node."""

@@ -1,0 +1,10 @@
+"""`python -m modelyard.report RUN.json`."""
+
+import argparse
+import sys
+
+from modelyard.report import command
+
+parser = argparse.ArgumentParser(prog="python -m modelyard.report")
+command.add_arguments(parser)
+sys.exit(command.run(parser.parse_args()))

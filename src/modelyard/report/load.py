@@ -1,0 +1,239 @@
+"""A load record as the page needs it: facts, plots, and the two tables. Pure functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Mapping, Sequence
+
+from modelyard.report import figures, reading
+from modelyard.report.plot import Plot, Series, is_drawn
+
+PERCENTILES = ("p50", "p95", "p99")
+#: What the values of the levels are, in words for the axis and for the head of the tables.
+KINDS = {
+    "concurrency": ("requests at once from clients", "at once"),
+    "rate": ("requests arriving per second", "per second"),
+    "users": ("users", "users"),
+}
+#: Times are shown in milliseconds up to here, then in seconds.
+MILLISECONDS_UP_TO = 10_000
+
+
+@dataclass(frozen=True)
+class Level:
+    """One step of the sweep. Latencies in milliseconds by percentile; `marks`: what is special about it."""
+
+    value: float | None
+    requests: int | None
+    completed: int | None
+    failed: int | None
+    requests_per_s: float | None
+    output_per_s: float | None
+    ttft: Mapping[str, float | None]
+    itl: Mapping[str, float | None]
+    e2e: Mapping[str, float | None]
+    errors: str
+    spread: str
+    running: float | None
+    waiting: float | None
+    kv: float | None
+    preemptions: int | None
+    use: str
+    memory: float | None
+    marks: Sequence[str]
+    over: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Load:
+    """One load test. `passed`: None when it had no verdict."""
+
+    id: str
+    at: str
+    service: str
+    passed: bool | None
+    facts: Sequence[tuple[str, str]]
+    complaints: Sequence[str]
+    advice: Sequence[tuple[str, str]]
+    compared: str
+    compared_words: Sequence[str]
+    across: tuple[str, str]
+    levels: Sequence[Level]
+    plots: Sequence[Plot]
+
+
+def load(record: Any) -> Load:
+    """Read a record. What is missing or of another kind counts as not known."""
+    found = reading.mapping(record)
+    levels = reading.mappings(found.get("levels"))
+    kind = reading.line(levels[0].get("kind")) if levels else ""
+    across = KINDS.get(kind, ("level", "level"))
+    compared = reading.mapping(found.get("compared_with"))
+    name = reading.line(found.get("id"))
+    passed = found.get("passed")
+    return Load(
+        id=name,
+        at=reading.moment(found.get("at")) or reading.moment(reading.stamp(name)),
+        service=reading.line(found.get("service")) or "(no name)",
+        passed=passed if isinstance(passed, bool) else None,
+        facts=_facts(found),
+        complaints=_words(found.get("complaints")),
+        advice=[(reading.line(one.get("knob")), reading.line(one.get("words"))) for one in reading.mappings(found.get("advice"))],
+        compared=reading.line(compared.get("id")),
+        compared_words=_words(compared.get("words")),
+        across=across,
+        levels=[_level(level, found) for level in levels],
+        plots=plots(found, [level for level in levels if reading.line(level.get("kind")) == kind], across[0], kind),
+    )
+
+
+def _words(value: Any) -> list[str]:
+    return [words for words in map(reading.line, reading.items(value)) if words]
+
+
+def _facts(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    tool, entry, sustained, day, runtime = (
+        reading.mapping(found.get(key)) for key in ("tool", "entry", "sustained", "per_day", "runtime")
+    )
+    requests, tokens, factor = (reading.number(day.get(key)) for key in ("requests", "output_tokens", "factor"))
+    at = figures.plain(reading.number(sustained.get("value")))
+    rates = (
+        f"{figures.rate(reading.number(sustained.get('requests_per_s')))} requests/s, "
+        f"{figures.rate(reading.number(sustained.get('output_tokens_per_s')))} tokens/s at {at}"
+    )
+    port = reading.whole(entry.get("port"))
+    host = reading.line(entry.get("host"))
+    told = [
+        ("sustained", rates if sustained else ""),
+        (
+            f"per day at {figures.percent(factor)} of it",
+            f"{figures.plain(requests)} requests, {figures.plain(tokens)} tokens" if day else "",
+        ),
+        ("slots", _slots_words(found)),
+        ("entry", f"{reading.line(entry.get('kind'))} {host}{f':{port}' if port is not None else ''}".strip()),
+        ("shape", ", ".join(f"{key} {reading.line(value)}" for key, value in reading.mapping(found.get("shape")).items())),
+        ("tool", " ".join(filter(None, (reading.line(tool.get("name")), reading.line(tool.get("version")))))),
+        ("vLLM", reading.line(runtime.get("vllm"))),
+        ("seed", reading.line(found.get("seed"))),
+    ]
+    return [(name, value) for name, value in told if value]
+
+
+def _slots_words(found: Mapping[str, Any]) -> str:
+    slots, instances = reading.whole(found.get("slots")), reading.whole(found.get("instances"))
+    if slots is None:
+        return ""
+    return f"{slots} in {figures.count(instances, 'instance')}" if instances else str(slots)
+
+
+def _percentiles(value: Any) -> dict[str, float | None]:
+    found = reading.mapping(value)
+    return {name: reading.number(found.get(name)) for name in PERCENTILES}
+
+
+def _level(level: Mapping[str, Any], record: Mapping[str, Any]) -> Level:
+    server = reading.mapping(level.get("server"))
+    cards = reading.mappings(level.get("cards"))
+    memory = [used for card in cards if (used := reading.number(card.get("memory_used_max_mib"))) is not None]
+    use = [used for card in cards if (used := reading.number(card.get("utilization_median"))) is not None]
+    given = [n for n in map(reading.whole, reading.mapping(level.get("by_backend")).values()) if n is not None]
+    errors = reading.mapping(level.get("errors"))
+    value = reading.number(level.get("value"))
+    found = Level(
+        value=value,
+        requests=reading.whole(level.get("requests")),
+        completed=reading.whole(level.get("completed")),
+        failed=reading.whole(level.get("failed")),
+        requests_per_s=reading.number(level.get("requests_per_s")),
+        output_per_s=reading.number(level.get("output_tokens_per_s")),
+        ttft=_percentiles(level.get("ttft_ms")),
+        itl=_percentiles(level.get("itl_ms")),
+        e2e=_percentiles(level.get("e2e_ms")),
+        errors=", ".join(f"{reading.line(amount)} x {reading.line(what)}" for what, amount in errors.items()),
+        spread=_range(given) if len(given) > 1 else figures.UNKNOWN,
+        running=reading.number(server.get("running_max")),
+        waiting=reading.number(server.get("waiting_max")),
+        kv=reading.number(server.get("kv_usage_max")),
+        preemptions=reading.whole(server.get("preemptions")),
+        use=f"{_range(use)} %" if use else figures.UNKNOWN,
+        memory=max(memory) if memory else None,
+        marks=_marks(value, record),
+        over=(),
+    )
+    return _judged(found, reading.mapping(record.get("limits")))
+
+
+def _range(found: Sequence[float]) -> str:
+    low, high = figures.plain(min(found)), figures.plain(max(found))
+    return low if low == high else f"{low}-{high}"
+
+
+def _marks(value: float | None, record: Mapping[str, Any]) -> list[str]:
+    sustained = reading.number(reading.mapping(record.get("sustained")).get("value"))
+    top = reading.number(record.get("tops_out_at"))
+    return [
+        words for words, there in (("sustained", sustained == value), ("tops out", top == value)) if there and value is not None
+    ]
+
+
+def _judged(level: Level, limits: Mapping[str, Any]) -> Level:
+    """Names the figures that are beyond a limit."""
+    rate = level.failed / level.requests if level.failed is not None and level.requests else None
+    over = [
+        name
+        for name, seen, limit in (
+            ("e2e_p95", level.e2e["p95"], limits.get("e2e_p95_ms")),
+            ("ttft_p95", level.ttft["p95"], limits.get("ttft_p95_ms")),
+            ("failed", rate, limits.get("error_rate")),
+        )
+        if seen is not None and (most := reading.number(limit)) is not None and seen > most
+    ]
+    return Level(**{**level.__dict__, "over": over})
+
+
+def plots(record: Mapping[str, Any], levels: Sequence[Mapping[str, Any]], across: str, kind: str) -> list[Plot]:
+    """Throughput and latencies over the levels; only those that have something to show."""
+    limits = reading.mapping(record.get("limits"))
+    slots = reading.number(record.get("slots")) if kind in ("concurrency", "users") else None
+    top = reading.number(record.get("tops_out_at"))
+    found = [
+        _rate("Output tokens per second", "output_tokens_per_s", levels, across, None, slots, top),
+        _rate("Requests per second", "requests_per_s", levels, across, limits.get("requests_per_s"), slots, top),
+        _latency("Time to the first token", "ttft_ms", levels, across, limits.get("ttft_p95_ms"), slots),
+        _latency("Time of a whole request", "e2e_ms", levels, across, limits.get("e2e_p95_ms"), slots),
+    ]
+    return [plot for plot in found if is_drawn(plot)]
+
+
+def _points(levels: Sequence[Mapping[str, Any]], key: str, inner: str = "", scale: float = 1) -> list[tuple[float, float]]:
+    pairs = [
+        (reading.number(level.get("value")), reading.number(reading.mapping(level.get(key)).get(inner) if inner else level.get(key)))
+        for level in levels
+    ]
+    # A plot of anything below 0 or beyond what a year has would be one of a damaged record.
+    return sorted((x, y / scale) for x, y in pairs if x is not None and y is not None and 0 <= x < 1e9 and 0 <= y < 1e12)
+
+
+def _rate(
+    title: str,
+    key: str,
+    levels: Sequence[Mapping[str, Any]],
+    across: str,
+    limit: Any,
+    slots: float | None,
+    top: float | None,
+) -> Plot:
+    wanted = reading.number(limit)
+    line = (wanted, f"at least {figures.short(wanted)}") if wanted is not None and 0 <= wanted < 1e12 else None
+    mark = (top, "tops out") if top is not None else None
+    return Plot(title, across, [Series("", "p95", _points(levels, key))], line, slots, mark)
+
+
+def _latency(title: str, key: str, levels: Sequence[Mapping[str, Any]], across: str, limit: Any, slots: float | None) -> Plot:
+    points = {name: _points(levels, key, name) for name in PERCENTILES}
+    most = reading.number(limit)
+    highest = max([y for line in points.values() for _, y in line] + ([most] if most is not None else []), default=0)
+    scale, unit = (1000, "s") if highest > MILLISECONDS_UP_TO else (1, "ms")
+    series = [Series(name, name, [(x, y / scale) for x, y in line]) for name, line in points.items() if line]
+    line = (most / scale, f"P95 limit {figures.short(most / scale)} {unit}") if most is not None and 0 <= most < 1e12 else None
+    return Plot(f"{title}, {unit}", across, series, line, slots)

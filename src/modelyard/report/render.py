@@ -1,0 +1,147 @@
+"""The page of one run: one file of HTML that asks the network for nothing and runs no script."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from pathlib import Path
+from typing import Any, Sequence
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup, escape
+
+from modelyard.report import answers, changes, figures, plot, reading, summary
+from modelyard.report.history import strip
+from modelyard.report.load import PERCENTILES, Load, load
+from modelyard.report.record import Host, Run, Service, Step, run
+from modelyard.report.trouble import Trouble, troubles
+
+FOLDER = Path(__file__).parent / "templates"
+#: What is not accepted is shown unfolded up to so many hosts, what is accepted up to so many instances of all hosts.
+UNFOLDED_HOSTS, UNFOLDED_INSTANCES = 4, 16
+#: Hosts that are accepted get a fold of their own together, when there are more than so many.
+LISTED = 8
+#: So many troubles are shown unfolded, and places of each.
+UNFOLDED_TROUBLES, PLACES = 8, 6
+
+
+def page(record: dict[str, Any], history: list[dict[str, Any]], loads: list[dict[str, Any]], previous: dict[str, Any] | None) -> str:
+    """The whole page.
+
+    :param record: a run
+    :param history: earlier runs, as records or as {id, began, answer}; with `html` where a page of it lies beside this one
+    :param loads: load tests, the newest of each service is unfolded
+    :param previous: the record of the last accepted run before this one; None when there is none
+    """
+    found = run(record)
+    tests = sorted(map(load, reading.mappings(loads)), key=lambda one: one.at, reverse=True)
+    style = (FOLDER / "style.css").read_text(encoding="utf-8")
+    known = troubles(found)
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            style=Markup(style),  # noqa: S704  our own file
+            style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
+            run=found,
+            headline=answers.HEADLINES[found.answer.id],
+            tally=summary.tally(found),
+            troubles=known[:UNFOLDED_TROUBLES],
+            more_troubles=known[UNFOLDED_TROUBLES:],
+            strip=strip(found, history),
+            previous=run(previous) if previous else None,
+            changes=changes.between(previous, record) if previous else None,
+            parts=_parts(found),
+            loads=tests,
+            newest={one.service: one.id for one in reversed(tests)},
+        )
+    )
+
+
+def _parts(found: Run) -> list[tuple[str, Sequence[tuple[Host, bool]]]]:
+    """(name of a fold around them, hosts and whether each is unfolded)."""
+    bad = [host for host in found.hosts if host.answer.id != "accepted"]
+    good = [host for host in found.hosts if host.answer.id == "accepted"]
+    instances = sum(len(service.instances) for host in found.hosts for service in host.services)
+    small = instances <= UNFOLDED_INSTANCES
+    parts = [("", [(host, small or place < UNFOLDED_HOSTS) for place, host in enumerate(bad)])] if bad else []
+    if good:
+        parts.append((f"{figures.count(len(good), 'host')} accepted" if len(good) > LISTED else "", [(host, small) for host in good]))
+    return parts
+
+
+def ladder(service: Service) -> list[tuple[str, list[Step | None], float | None]]:
+    """A row for each step: its id, the step on each instance, and the longest time."""
+    cells = {(step.id, step.instance): step for step in service.steps}
+    rows = []
+    for name in dict.fromkeys(step.id for step in service.steps):
+        row = [cells.get((name, instance)) for instance in service.instances]
+        times = [step.seconds for step in row if step and step.seconds is not None]
+        rows.append((name, row, max(times, default=None)))
+    return rows
+
+
+def longest(service: Service) -> float:
+    """The longest step of a service in seconds: the full length of its bars."""
+    return max([step.seconds for step in service.steps if step.seconds is not None], default=0.0)
+
+
+def bar(value: float | None, full: float | None, level: str = "") -> Markup:
+    """A bar of `value` in `full`; nothing when one of them is not known."""
+    if value is None or not full or full <= 0:
+        return Markup("")
+    width = round(100 * min(max(value / full, 0), 1), 1)
+    style = Markup(' class="{}"').format(level) if level else ""
+    return Markup('<svg class="bar" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true"><rect width="{}" height="4"{}/></svg>').format(
+        f"{max(width, 0.5):g}", style
+    )
+
+
+def breakable(name: str) -> Markup:
+    """Long names and paths break behind their separators."""
+    return Markup(re.sub(r"([/:._=-])(?=\w)", r"\1<wbr>", str(escape(name))))  # noqa: S704  escaped before
+
+
+def kept(value: str) -> Markup:
+    """Numbers stay on one line with their units."""
+    return Markup(re.sub(r"(\d) (ms|s|min|h|d|MiB|%|of)\b", "\\1\u00a0\\2", str(escape(value))))  # noqa: S704  escaped before
+
+
+def places(trouble: Trouble) -> str:
+    """Where it is so, the first few by name."""
+    return figures.some(trouble.where, PLACES)
+
+
+def pictures(test: Load, name: str) -> list[Markup]:
+    """The plots of a load test; `name` begins the ids in them."""
+    return [plot.svg(one, f"{name}-{place}") for place, one in enumerate(test.plots)]
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER),
+        autoescape=select_autoescape(default=True, default_for_string=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(
+        breakable=breakable,
+        kept=kept,
+        moment=reading.moment,
+        span=figures.span,
+        seconds=figures.seconds,
+        plain=figures.plain,
+        rate=figures.rate,
+        percent=figures.percent,
+        count=figures.count,
+        some=figures.some,
+        numbers=figures.numbers,
+        places=places,
+    )
+    environment.globals.update(
+        bar=bar, ladder=ladder, longest=longest, pictures=pictures, percentiles=PERCENTILES, verdicts=answers.VERDICTS
+    )
+    return environment
