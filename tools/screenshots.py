@@ -1,6 +1,6 @@
 """Make the pictures of docs/reports.md again, from the example records of the tests. Needs Chromium; pngquant makes them small.
 
-usage: PYTHONPATH=src screenshots.py [--into DIR] [NAME ...]      (names of SHOTS; --into DIR: all of them in all widths, to look at)
+usage: PYTHONPATH=src screenshots.py [--into DIR] [NAME ...]      (--into DIR: all states of the page in all widths, to look at)
 """
 
 import argparse
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
 
 from modelyard.report import page
 
@@ -27,7 +27,7 @@ WIDTHS = (360, 768, 1440)
 
 
 class Shot(NamedTuple):
-    """One picture. `loads`, `history`, `previous`: names of records; `height` 0: the whole page; `unfold`: what is opened first."""
+    """One picture. The first four: names of records; `height` 0: up to the end of the page; `start`: the first element shown."""
 
     run: str
     loads: Tuple[str, ...]
@@ -65,16 +65,14 @@ class Browser:
         to_read, self._to = os.pipe()
         self._from, to_write = os.pipe()
 
-        def pipes() -> None:
-            first, second = os.dup(to_read), os.dup(to_write)
-            os.dup2(first, 3)
-            os.dup2(second, 4)
-
         words = [program, "--headless", "--remote-debugging-pipe", f"--user-data-dir={folder}", "--no-first-run", "--disable-gpu"]
-        words += ["--hide-scrollbars", "--disable-lcd-text", "--force-device-scale-factor=1", "--host-resolver-rules=MAP * ~NOTFOUND"]
+        words += ["--hide-scrollbars", "--disable-lcd-text", "--force-device-scale-factor=1"]
+        words += ["--host-resolver-rules=MAP * ~NOTFOUND"]
         words += ["--no-sandbox"] if os.geteuid() == 0 else []
-        self.process = subprocess.Popen(  # noqa: PLW1509  a single thread, and two descriptors that the browser wants as 3 and 4
-            [*words, "about:blank"], preexec_fn=pipes, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        # The browser wants the pipes as descriptors 3 and 4.
+        renumbered = ["sh", "-c", f'exec "$@" 3<&{to_read} 4>&{to_write}', "sh", *words, "about:blank"]
+        self.process = subprocess.Popen(
+            renumbered, pass_fds=(to_read, to_write), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         os.close(to_read)
         os.close(to_write)
@@ -91,13 +89,14 @@ class Browser:
         if self._session:
             call["sessionId"] = self._session
         os.write(self._to, json.dumps(call).encode() + b"\0")
-        return self._wait(lambda message: message.get("id") == self._number).get("result", {})
+        found: Dict[str, Any] = self._wait(lambda message: message.get("id") == self._number).get("result", {})
+        return found
 
-    def _wait(self, is_wanted: Any) -> Dict[str, Any]:
+    def _wait(self, is_wanted: Callable[[Dict[str, Any]], bool]) -> Dict[str, Any]:
         while True:
             while b"\0" in self._rest:
                 message, _, self._rest = self._rest.partition(b"\0")
-                found = json.loads(message)
+                found: Dict[str, Any] = json.loads(message)
                 if "error" in found:
                     raise RuntimeError(found["error"]["message"])
                 if is_wanted(found):
@@ -153,7 +152,8 @@ def record(name: str) -> Any:
 def html(shot: Shot) -> str:
     """The page of a shot."""
     history: List[Dict[str, Any]] = record(shot.history) if shot.history else []
-    return page(record(shot.run), history, [record(name) for name in shot.loads], record(shot.previous) if shot.previous else None)
+    loads = [record(name) for name in shot.loads]
+    return page(record(shot.run), history, loads, record(shot.previous) if shot.previous else None)
 
 
 def small(png: bytes) -> bytes:

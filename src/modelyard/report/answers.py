@@ -35,7 +35,7 @@ _VERDICTS = {verdict.id: verdict for verdict in VERDICTS}
 HEADLINES = {
     "failed": "Not accepted",
     "error": "Could not be judged",
-    "unreachable": "Not reached",
+    "unreachable": "Not everything was reached",
     "busy": "Busy: not judged, and no failure",
     "accepted": "Accepted",
     "unknown": "No answer",

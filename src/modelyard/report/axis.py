@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from typing import Sequence
 
 
+#: What is smaller is drawn as nothing.
+TINY = 1e-9
+
+
 @dataclass(frozen=True)
 class Scale:
     """From values (`low` to `high`) to places on the page (`start` to `end`). `log`: only for values above 0."""
@@ -29,7 +33,7 @@ class Scale:
 
 def ticks(high: float, most: int = 5) -> list[float]:
     """Round numbers from 0 up to the first one that is not below `high`, at most `most` steps apart: 0, 50, 100."""
-    if not high > 0:
+    if not high > TINY:
         return [0.0, 1.0]
     size = 10.0 ** math.floor(math.log10(high / most))
     step = next(size * one for one in (1, 2, 5, 10, 20) if high <= size * one * most * (1 + 1e-9))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, Iterator, Mapping
+from typing import Any, Iterator, Mapping, Sequence
 
 from modelyard.report import figures, reading
 
 ABSENT = "(not set)"
-#: Group on the page -> parts of a manifest. Parts that follow from others (files, digests of launches) are not compared, and neither
-#: is who deployed when.
+#: Group on the page -> parts of a manifest. Not compared: who deployed when, and what follows from other parts (files, digests).
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "versions": ("versions", "runtime"),
     "model": ("model",),
@@ -100,8 +99,7 @@ def _service(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[
     """(group, key, before, after) with the instances concerned, none for the whole service."""
     found: list[tuple[tuple[str, str, str, str], list[int]]] = []
     for group, parts in GROUPS.items():
-        old, new = ({key: value for part in parts for key, value in _flat("" if part == group else part, one.get(part))} for one in (before, after))
-        found += [(line, []) for line in _differences(group, old, new)]
+        found += [(line, []) for line in _differences(group, _parts(group, parts, before), _parts(group, parts, after))]
     told = {line[1] for line, _ in found}
     by_line: dict[tuple[str, str, str, str], list[int]] = {}
     mine, theirs = _instances(before), _instances(after)
@@ -115,6 +113,11 @@ def _service(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[
                 by_line.setdefault(line, []).append(index)
     both = sorted({*mine} & {*theirs})
     return found + [(line, [] if indexes == both and len(both) == 1 else indexes) for line, indexes in by_line.items()]
+
+
+def _parts(group: str, parts: Sequence[str], manifest: Mapping[str, Any]) -> dict[str, str]:
+    """All values of these parts. A part with the name of its group needs no name before its keys."""
+    return {key: value for part in parts for key, value in _flat("" if part == group else part, manifest.get(part))}
 
 
 def _differences(group: str, old: Mapping[str, str], new: Mapping[str, str]) -> list[tuple[str, str, str, str]]:
@@ -139,17 +142,15 @@ def _instances(manifest: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
 def _launch(instance: Mapping[str, Any]) -> dict[str, str]:
     """How one instance is started: options, environment, port and cards."""
     devices = [reading.line(one.get("uuid") or one.get("bus_id")) for one in reading.mappings(instance.get("devices"))]
-    return dict(
-        pair
-        for key, value in (
-            ("", _options(reading.items(instance.get("argv")))),
-            ("environment", reading.mapping(instance.get("environment"))),
-            ("port", instance.get("port")),
-            ("cards", instance.get("cards")),
-            ("devices", [name for name in devices if name]),
-        )
-        for pair in (((name, reading.line(words)) for name, words in value.items()) if not key else _flat(key, value))
-    )
+    found = _options(reading.items(instance.get("argv")))
+    for key, value in (
+        ("environment", reading.mapping(instance.get("environment"))),
+        ("port", instance.get("port")),
+        ("cards", instance.get("cards")),
+        ("devices", [name for name in devices if name]),
+    ):
+        found.update(_flat(key, value))
+    return found
 
 
 def _options(argv: list[Any]) -> dict[str, str]:
@@ -162,7 +163,7 @@ def _options(argv: list[Any]) -> dict[str, str]:
             found.setdefault(name, []).extend([value] if equals else [])
         else:
             found.setdefault(name or POSITIONS[min(place, 2)][0], []).append(word)
-    return {name: " ".join(words) or "on" for name, words in found.items()}
+    return {name: reading.line(" ".join(words)) or "on" for name, words in found.items()}
 
 
 def _is_told(key: str, told: set[str]) -> bool:

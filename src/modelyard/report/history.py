@@ -29,12 +29,13 @@ class Entry:
     @property
     def words(self) -> str:
         """For tooltips and screen readers."""
-        return f"{reading.moment(self.began) or self.id or 'unknown time'}: {self.answer.words}{', this run' if self.is_this else ''}"
+        when = reading.moment(self.began) or self.id or "unknown time"
+        return f"{when}: {self.answer.words}{', this run' if self.is_this else ''}"
 
 
 @dataclass(frozen=True)
 class Strip:
-    """`entries`: newest last. `since`: the oldest run known with this answer without a break; `runs`: how many it is the answer of;
+    """The last runs, newest last. `since`: the oldest one known with this answer without a break, `runs`: how many have it since,
     `is_start`: whether another answer is known before."""
 
     entries: Sequence[Entry]

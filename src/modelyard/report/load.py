@@ -111,12 +111,16 @@ def _facts(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         ),
         ("slots", _slots_words(found)),
         ("entry", f"{reading.line(entry.get('kind'))} {host}{f':{port}' if port is not None else ''}".strip()),
-        ("shape", ", ".join(f"{key} {reading.line(value)}" for key, value in reading.mapping(found.get("shape")).items())),
+        ("shape", _shape(reading.mapping(found.get("shape")))),
         ("tool", " ".join(filter(None, (reading.line(tool.get("name")), reading.line(tool.get("version")))))),
         ("vLLM", reading.line(runtime.get("vllm"))),
         ("seed", reading.line(found.get("seed"))),
     ]
     return [(name, value) for name, value in told if value]
+
+
+def _shape(shape: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key.replace('_', ' ')} {reading.line(value)}" for key, value in shape.items() if key != "kind")
 
 
 def _slots_words(found: Mapping[str, Any]) -> str:
@@ -206,10 +210,8 @@ def plots(record: Mapping[str, Any], levels: Sequence[Mapping[str, Any]], across
 
 
 def _points(levels: Sequence[Mapping[str, Any]], key: str, inner: str = "", scale: float = 1) -> list[tuple[float, float]]:
-    pairs = [
-        (reading.number(level.get("value")), reading.number(reading.mapping(level.get(key)).get(inner) if inner else level.get(key)))
-        for level in levels
-    ]
+    found = [reading.mapping(level.get(key)).get(inner) if inner else level.get(key) for level in levels]
+    pairs = [(reading.number(level.get("value")), reading.number(value)) for level, value in zip(levels, found)]
     # A plot of anything below 0 or beyond what a year has would be one of a damaged record.
     return sorted((x, y / scale) for x, y in pairs if x is not None and y is not None and 0 <= x < 1e9 and 0 <= y < 1e12)
 

@@ -10,8 +10,8 @@ from markupsafe import Markup
 from modelyard.report import axis, figures
 
 #: One unit is a pixel on a phone; wider screens show two to four plots side by side.
-WIDTH, HEIGHT = 380, 230
-LEFT, RIGHT, TOP, BOTTOM = 42, 344, 34, 190
+WIDTH, HEIGHT = 340, 220
+LEFT, RIGHT, TOP, BOTTOM = 40, 308, 30, 180
 #: Height of a line of text.
 LINE = 13
 #: Lines whose values are further apart than this are drawn on a logarithmic axis.
@@ -54,11 +54,11 @@ def scales(plot: Plot) -> tuple[axis.Scale, axis.Scale, list[float]]:
     if plot.slots is not None and low / 2 <= plot.slots <= high * 2:
         low, high = min(low, plot.slots), max(high, plot.slots)
     heights = [y for one in plot.series for _, y in one.points] + ([plot.limit[0]] if plot.limit else [])
-    positive = [y for y in heights if y > 0]
+    positive = [y for y in heights if y > axis.TINY]
     is_log = len(positive) == len(heights) and max(positive) / min(positive) > WIDE
     found = axis.log_ticks(min(heights), max(heights)) if is_log else axis.ticks(max(heights))
     up = axis.Scale(found[0], found[-1], BOTTOM, TOP, is_log)
-    return axis.Scale(low, high, LEFT + 8, RIGHT - 8, low > 0 and high / low > WIDE_ACROSS), up, found
+    return axis.Scale(low, high, LEFT + 8, RIGHT - 8, low > axis.TINY and high / low > WIDE_ACROSS), up, found
 
 
 def svg(plot: Plot, name: str) -> Markup:
@@ -127,8 +127,9 @@ def _slots(plot: Plot, across: axis.Scale) -> Markup:
 def _limit(plot: Plot, up: axis.Scale) -> Markup:
     if plot.limit is None:
         return Markup("")
-    y = up(plot.limit[0])
-    return _rule(LEFT, y, RIGHT, y, "limit") + _text(LEFT + 4, y - 4 if y > TOP + LINE else y + LINE, plot.limit[1], "limit-words")
+    value, words = plot.limit
+    y = up(value)
+    return _rule(LEFT, y, RIGHT, y, "limit") + _text(LEFT + 4, y - 4 if y > TOP + LINE else y + LINE, words, "limit-words")
 
 
 def _top(plot: Plot, across: axis.Scale, up: axis.Scale) -> Markup:

@@ -180,6 +180,11 @@ def facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("driver", reading.line(versions.get("driver"))),
         ("ports", figures.numbers(ports)),
         ("supervisor", reading.line(manifest.get("supervisor"))),
-        ("deployed", f"{when[:16].replace('T', ' ')}{' UTC' if when.endswith('Z') else ''}{' by ' + by if by else ''}" if when else ""),
+        ("deployed", " by ".join(filter(None, (_minute(when), by))) if when else ""),
     ]
     return [(name, value) for name, value in found if value]
+
+
+def _minute(when: str) -> str:
+    """`2026-11-20 08:31 UTC` of the time in a manifest."""
+    return f"{when[:16].replace('T', ' ')} UTC" if when.endswith("Z") else when

@@ -5,16 +5,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Sequence
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
-from modelyard.report import answers, changes, figures, plot, reading, summary
+from modelyard.report import answers, changes, figures, plot, reading, record, summary
 from modelyard.report.history import strip
 from modelyard.report.load import PERCENTILES, Load, load
-from modelyard.report.record import Host, Run, Service, Step, run
+from modelyard.report.record import Host, Run, Service, Step
 from modelyard.report.trouble import Trouble, troubles
 
 FOLDER = Path(__file__).parent / "templates"
@@ -26,15 +27,15 @@ LISTED = 8
 UNFOLDED_TROUBLES, PLACES = 8, 6
 
 
-def page(record: dict[str, Any], history: list[dict[str, Any]], loads: list[dict[str, Any]], previous: dict[str, Any] | None) -> str:
+def page(run: dict[str, Any], history: list[dict[str, Any]], loads: list[dict[str, Any]], previous: dict[str, Any] | None) -> str:
     """The whole page.
 
-    :param record: a run
+    :param run: the record of a run
     :param history: earlier runs, as records or as {id, began, answer}; with `html` where a page of it lies beside this one
     :param loads: load tests, the newest of each service is unfolded
     :param previous: the record of the last accepted run before this one; None when there is none
     """
-    found = run(record)
+    found = record.run(run)
     tests = sorted(map(load, reading.mappings(loads)), key=lambda one: one.at, reverse=True)
     style = (FOLDER / "style.css").read_text(encoding="utf-8")
     known = troubles(found)
@@ -42,7 +43,7 @@ def page(record: dict[str, Any], history: list[dict[str, Any]], loads: list[dict
         _environment()
         .get_template("page.html.j2")
         .render(
-            style=Markup(style),  # noqa: S704  our own file
+            style=Markup(style),
             style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
             run=found,
             headline=answers.HEADLINES[found.answer.id],
@@ -50,8 +51,8 @@ def page(record: dict[str, Any], history: list[dict[str, Any]], loads: list[dict
             troubles=known[:UNFOLDED_TROUBLES],
             more_troubles=known[UNFOLDED_TROUBLES:],
             strip=strip(found, history),
-            previous=run(previous) if previous else None,
-            changes=changes.between(previous, record) if previous else None,
+            previous=record.run(previous) if previous else None,
+            changes=changes.between(previous, run) if previous else None,
             parts=_parts(found),
             loads=tests,
             newest={one.service: one.id for one in reversed(tests)},
@@ -59,16 +60,18 @@ def page(record: dict[str, Any], history: list[dict[str, Any]], loads: list[dict
     )
 
 
-def _parts(found: Run) -> list[tuple[str, Sequence[tuple[Host, bool]]]]:
+def _parts(found: Run) -> list[tuple[str, list[tuple[Host, bool]]]]:
     """(name of a fold around them, hosts and whether each is unfolded)."""
     bad = [host for host in found.hosts if host.answer.id != "accepted"]
     good = [host for host in found.hosts if host.answer.id == "accepted"]
     instances = sum(len(service.instances) for host in found.hosts for service in host.services)
     small = instances <= UNFOLDED_INSTANCES
-    parts = [("", [(host, small or place < UNFOLDED_HOSTS) for place, host in enumerate(bad)])] if bad else []
-    if good:
-        parts.append((f"{figures.count(len(good), 'host')} accepted" if len(good) > LISTED else "", [(host, small) for host in good]))
-    return parts
+    name = f"{figures.count(len(good), 'host')} accepted" if len(good) > LISTED else ""
+    parts = [
+        ("", [(host, small or place < UNFOLDED_HOSTS) for place, host in enumerate(bad)]),
+        (name, [(host, small) for host in good]),
+    ]
+    return [(name, hosts) for name, hosts in parts if hosts]
 
 
 def ladder(service: Service) -> list[tuple[str, list[Step | None], float | None]]:
@@ -93,19 +96,18 @@ def bar(value: float | None, full: float | None, level: str = "") -> Markup:
         return Markup("")
     width = round(100 * min(max(value / full, 0), 1), 1)
     style = Markup(' class="{}"').format(level) if level else ""
-    return Markup('<svg class="bar" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true"><rect width="{}" height="4"{}/></svg>').format(
-        f"{max(width, 0.5):g}", style
-    )
+    begin = Markup('<svg class="bar" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true">')
+    return begin + Markup('<rect width="{:g}" height="4"{}/></svg>').format(max(width, 0.5), style)
 
 
 def breakable(name: str) -> Markup:
     """Long names and paths break behind their separators."""
-    return Markup(re.sub(r"([/:._=-])(?=\w)", r"\1<wbr>", str(escape(name))))  # noqa: S704  escaped before
+    return Markup(re.sub(r"([/:._=-])(?=\w)", r"\1<wbr>", str(escape(name))))
 
 
 def kept(value: str) -> Markup:
     """Numbers stay on one line with their units."""
-    return Markup(re.sub(r"(\d) (ms|s|min|h|d|MiB|%|of)\b", "\\1\u00a0\\2", str(escape(value))))  # noqa: S704  escaped before
+    return Markup(re.sub(r"(\d) (ms|s|min|h|d|MiB|%|of)\b", "\\1\u00a0\\2", str(escape(value))))
 
 
 def places(trouble: Trouble) -> str:
@@ -118,6 +120,7 @@ def pictures(test: Load, name: str) -> list[Markup]:
     return [plot.svg(one, f"{name}-{place}") for place, one in enumerate(test.plots)]
 
 
+@lru_cache(maxsize=1)
 def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(FOLDER),

@@ -16,7 +16,9 @@ RESTART = {
     None: "Whether a restart is of use is not known: read the evidence first.",
 }
 #: Nothing was judged, so nothing says that anything is broken.
-LEAVE = "Restart nothing: what was not reached may serve."
+LEAVE = "Restart nothing: what was not judged may serve."
+SERVES = "Restart nothing: it serves."
+UNREACHABLE = "unreachable"
 READ_LOG = "read what Ansible said there, correct it, and run the acceptance again"
 WAIT = "nothing: it works for others, and the next run asks again"
 LOOK = "look at the record of the run"
@@ -24,7 +26,7 @@ LOOK = "look at the record of the run"
 
 @dataclass
 class Trouble:
-    """One thing to do. `where`: places; `evidence`: folders on the hosts, in the order of the places."""
+    """One thing to do. `where`: places; `evidence`: HOST:FOLDER, in the order of the places."""
 
     answer: Answer
     what: str
@@ -53,16 +55,29 @@ def troubles(run: Run) -> list[Trouble]:
     for host in run.hosts:
         judged = [service for service in host.services if service.answer.id != "accepted"]
         if host.answer.id != "accepted" and (host.problem or not judged):
-            _add(found, _of_host(run, host), host.name, "")
+            _add(found, _of_host(host), host.name, "")
         for service in judged:
             if not (host.problem and service.answer == host.answer and not service.steps):
-                _add(found, _of_service(service), _place(host, service), service.evidence)
+                evidence = f"{host.name}:{service.evidence}" if service.evidence else ""
+                _add(found, _of_service(service), _place(host, service), evidence)
+    for trouble in found.values():
+        if trouble.answer.id == UNREACHABLE:
+            trouble.next = _ping(run, trouble.where)
     return sorted(found.values(), key=lambda trouble: answers.rank(trouble.answer))
+
+
+def _ping(run: Run, hosts: Sequence[str]) -> str:
+    """One command for all of them, as long as it stays readable."""
+    where = f" -i {shlex.quote(run.inventory)}" if run.inventory else ""
+    names = shlex.quote(",".join(hosts)) if len(hosts) <= 10 else "HOST"
+    return f"see whether {'it is' if len(hosts) == 1 else 'they are'} up: ansible{where} {names} -m ansible.builtin.ping"
 
 
 def _add(found: dict[Any, Trouble], trouble: Trouble, place: str, evidence: str) -> None:
     """The first place gives the words; others with the same trouble are added to it."""
-    same = (trouble.answer, trouble.what, trouble.cause or trouble.detail, trouble.next, trouble.restart)
+    same: tuple[Any, ...] = (trouble.answer, trouble.what, trouble.cause or trouble.detail, trouble.next, trouble.restart)
+    if trouble.answer.id == UNREACHABLE:  # whose messages name the host
+        same = same[:2]
     known = found.setdefault(same, trouble)
     known.where.append(place)
     known.evidence += [evidence] if evidence else []
@@ -74,14 +89,12 @@ def _place(host: Host, service: Service) -> str:
     return f"{host.name} {service.name}{'/' + figures.numbers(indexes) if some else ''}"
 
 
-def _of_host(run: Run, host: Host) -> Trouble:
+def _of_host(host: Host) -> Trouble:
     answer = host.answer
-    if answer.id == "unreachable":
-        where = f" -i {shlex.quote(run.inventory)}" if run.inventory else ""
-        do = f"see whether it is up and lets you in: ansible{where} {shlex.quote(host.name)} -m ansible.builtin.ping"
-        return Trouble(answer, "was not reached", host.problem, do, LEAVE)
+    if answer.id == UNREACHABLE:
+        return Trouble(answer, "not reached", host.problem, "", LEAVE)
     if answer.id == "busy":
-        return Trouble(answer, "is busy", host.problem, WAIT, RESTART[False])
+        return Trouble(answer, "is busy", host.problem, WAIT, SERVES)
     if answer.id == "failed":
         return Trouble(answer, "failed", host.problem, READ_LOG, RESTART[None])
     return Trouble(answer, answer.words, host.problem, READ_LOG, LEAVE)
@@ -93,6 +106,6 @@ def _of_service(service: Service) -> Trouble:
         return Trouble(service.answer, answers.HEADLINES[service.answer.id].lower(), "", LOOK, RESTART[None])
     step = bad[0]
     if step.verdict.id == "busy":
-        return Trouble(service.answer, f"busy at {step.id}", step.detail, step.next or WAIT, RESTART[False], step.cause)
+        return Trouble(service.answer, f"busy at {step.id}", step.detail, step.next or WAIT, SERVES, step.cause)
     do = step.next or ("read the evidence" if service.evidence else LOOK)
     return Trouble(service.answer, f"failed at {step.id}", step.detail, do, RESTART[step.restart], step.cause)
