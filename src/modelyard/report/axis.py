@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Sequence
 
-
 #: What is smaller is drawn as nothing.
 TINY = 1e-9
 

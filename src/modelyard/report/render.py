@@ -101,8 +101,8 @@ def bar(value: float | None, full: float | None, level: str = "") -> Markup:
 
 
 def breakable(name: str) -> Markup:
-    """Long names and paths break behind their separators."""
-    return Markup(re.sub(r"([/:._=-])(?=\w)", r"\1<wbr>", str(escape(name))))
+    """Long names and paths break behind their separators, and keep their numbers together."""
+    return Markup(re.sub(r"([/:._=-])(?=[^\W\d])", r"\1<wbr>", str(escape(name))))
 
 
 def kept(value: str) -> Markup:

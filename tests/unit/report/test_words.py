@@ -53,8 +53,8 @@ def test_one_command_looks_at_all_hosts_that_were_not_reached():
     for number in (10, 9):
         run["hosts"][f"server{number}"] = {"answer": "unreachable", "problem": f"no route to 192.0.2.{number}", "services": []}
     assert words(run).splitlines()[-3:] == [
-        "server2, server9, server10: not reached: Failed to connect to the host via ssh: ssh: connect to host 192.0.2.11 port 22: "
-        "No route to host",
+        "server2, server9, server10: not reached: Failed to connect to the host via ssh: ssh: connect to host 192.0.2.11 "
+        "port 22: No route to host",
         "  next: see whether they are up: ansible -i inventory/prod server2,server9,server10 -m ansible.builtin.ping",
         "  Restart nothing: what was not judged may serve.",
     ]
