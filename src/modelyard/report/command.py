@@ -13,6 +13,7 @@ from typing import Any
 from modelyard.report.render import page
 from modelyard.report.summary import words
 
+HELP = "make the page of a run, or show it in a few lines"
 WRONG, NOT_WRITTEN = 2, 1
 #: Names of run records below a folder of the history.
 RECORDS = ("*.json", "*/run.json")
@@ -24,7 +25,6 @@ class Unreadable(Exception):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `report`, for a command of its own or as a part of another."""
-    parser.description = "Make one self-contained HTML page of an acceptance run from its record."
     parser.add_argument("record", metavar="RUN.json", type=Path, help="record of the run")
     parser.add_argument("--history", metavar="DIR", type=Path, help="folder with the records of earlier runs")
     parser.add_argument("--load", metavar="FILE", type=Path, nargs="+", default=[], help="records of load tests")
@@ -97,7 +97,8 @@ def _history(folder: Path, beside: Path) -> list[dict[str, Any]]:
 
 def _previous(record: dict[str, Any], history: list[dict[str, Any]]) -> dict[str, Any] | None:
     """The last accepted run before this one."""
-    earlier = [one for one in history if str(one.get("id", "")) < str(record.get("id", "")) and one.get("answer") == "accepted"]
+    accepted = [one for one in history if one.get("answer") == "accepted" and one.get("limit") == record.get("limit")]
+    earlier = [one for one in accepted if str(one.get("id", "")) < str(record.get("id", ""))]
     return earlier[-1] if earlier else None
 
 

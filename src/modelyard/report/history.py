@@ -46,9 +46,14 @@ class Strip:
 
 
 def strip(run: Run, history: Any) -> Strip:
-    """`history`: entries {id, began, answer}, whole run records too, with `html` where a page of it lies beside."""
+    """`history`: entries {id, began, answer}, whole run records too, with `html` where a page of it lies beside.
+
+    Runs with another limit are left out.
+    """
     mine = Entry(run.id, run.began, run.answer, "", True)
-    others = [entry for entry in map(_entry, reading.mappings(history)) if not run.id or entry.id != run.id]
+    # A run of some hosts says nothing about the others.
+    same = [one for one in reading.mappings(history) if reading.line(one.get("limit", run.limit)) == run.limit]
+    others = [entry for entry in map(_entry, same) if not run.id or entry.id != run.id]
     began = run.began
     earlier = [one for one in others if began is None or one.began is None or one.began <= began]
     later = [one for one in others if one not in earlier]

@@ -21,7 +21,8 @@ MILLISECONDS_UP_TO = 10_000
 
 @dataclass(frozen=True)
 class Level:
-    """One step of the sweep. Latencies in milliseconds by percentile; `marks`: what is special about it."""
+    """One step of the sweep. Latencies in milliseconds by percentile. `marks`: what is special about it; `beyond`: figures that
+    are beyond a limit, which counts only where `is_judged`."""
 
     value: float | None
     requests: int | None
@@ -41,7 +42,8 @@ class Level:
     use: str
     memory: float | None
     marks: Sequence[str]
-    over: Sequence[str]
+    beyond: Sequence[str]
+    is_judged: bool
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ class Load:
     passed: bool | None
     facts: Sequence[tuple[str, str]]
     complaints: Sequence[str]
-    advice: Sequence[tuple[str, str]]
+    advice: Sequence[str]
+    notes: Sequence[str]
     compared: str
     compared_words: Sequence[str]
     across: tuple[str, str]
@@ -78,13 +81,20 @@ def load(record: Any) -> Load:
         passed=passed if isinstance(passed, bool) else None,
         facts=_facts(found),
         complaints=_words(found.get("complaints")),
-        advice=[(reading.line(one.get("knob")), reading.line(one.get("words"))) for one in reading.mappings(found.get("advice"))],
+        advice=[_advice(one) for one in reading.mappings(found.get("advice"))],
+        notes=_words(found.get("notes")),
         compared=reading.line(compared.get("id")),
         compared_words=_words(compared.get("words")),
         across=across,
         levels=[_level(level, found) for level in levels],
         plots=plots(found, [level for level in levels if reading.line(level.get("kind")) == kind], across[0], kind),
     )
+
+
+def _advice(found: Mapping[str, Any]) -> str:
+    """The words, which name the knob as a rule."""
+    knob, words = reading.line(found.get("knob")), reading.line(found.get("words"))
+    return words if not knob or knob in words else f"{knob}: {words}"
 
 
 def _words(value: Any) -> list[str]:
@@ -120,7 +130,9 @@ def _facts(found: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _shape(shape: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key.replace('_', ' ')} {reading.line(value)}" for key, value in shape.items() if key != "kind")
+    """What was asked, without what stands elsewhere on the page or is not set."""
+    told = {key: value for key, value in shape.items() if key not in ("kind", "values", "seed") and value}
+    return ", ".join(f"{key.replace('_', ' ')} {reading.line(value)}" for key, value in told.items())
 
 
 def _slots_words(found: Mapping[str, Any]) -> str:
@@ -143,7 +155,8 @@ def _level(level: Mapping[str, Any], record: Mapping[str, Any]) -> Level:
     given = [n for n in map(reading.whole, reading.mapping(level.get("by_backend")).values()) if n is not None]
     errors = reading.mapping(level.get("errors"))
     value = reading.number(level.get("value"))
-    found = Level(
+    is_judged = value is not None and value == _judged(record)
+    return Level(
         value=value,
         requests=reading.whole(level.get("requests")),
         completed=reading.whole(level.get("completed")),
@@ -162,9 +175,9 @@ def _level(level: Mapping[str, Any], record: Mapping[str, Any]) -> Level:
         use=f"{_range(use)} %" if use else figures.UNKNOWN,
         memory=max(memory) if memory else None,
         marks=_marks(value, record),
-        over=(),
+        beyond=_beyond(level, reading.mapping(record.get("limits")), is_judged),
+        is_judged=is_judged,
     )
-    return _judged(found, reading.mapping(record.get("limits")))
 
 
 def _range(found: Sequence[float]) -> str:
@@ -180,19 +193,29 @@ def _marks(value: float | None, record: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _judged(level: Level, limits: Mapping[str, Any]) -> Level:
-    """Names the figures that are beyond a limit."""
-    rate = level.failed / level.requests if level.failed is not None and level.requests else None
-    over = [
+def _judged(record: Mapping[str, Any]) -> float | None:
+    """The level that the limits are for: the one they name, else the sustained one; None where there are no limits."""
+    limits = reading.mapping(record.get("limits"))
+    if not any(reading.number(limit) is not None for limit in limits.values()):
+        return None
+    at = reading.number(limits.get("at"))
+    return at if at else reading.number(reading.mapping(record.get("sustained")).get("value"))
+
+
+def _beyond(level: Mapping[str, Any], limits: Mapping[str, Any], is_judged: bool) -> list[str]:
+    """Names the figures that are beyond a limit. A low load has a low throughput, so that is looked at only where it is judged."""
+    failed, requests = reading.number(level.get("failed")), reading.number(level.get("requests"))
+    rate, wanted = reading.number(level.get("requests_per_s")), reading.number(limits.get("requests_per_s"))
+    found = [
         name
         for name, seen, limit in (
-            ("e2e_p95", level.e2e["p95"], limits.get("e2e_p95_ms")),
-            ("ttft_p95", level.ttft["p95"], limits.get("ttft_p95_ms")),
-            ("failed", rate, limits.get("error_rate")),
+            ("e2e_p95", reading.mapping(level.get("e2e_ms")).get("p95"), limits.get("e2e_p95_ms")),
+            ("ttft_p95", reading.mapping(level.get("ttft_ms")).get("p95"), limits.get("ttft_p95_ms")),
+            ("failed", failed / requests if failed is not None and requests else None, limits.get("error_rate")),
         )
-        if seen is not None and (most := reading.number(limit)) is not None and seen > most
+        if (value := reading.number(seen)) is not None and (most := reading.number(limit)) is not None and value > most
     ]
-    return Level(**{**level.__dict__, "over": over})
+    return found + (["rate"] if is_judged and rate is not None and wanted is not None and rate < wanted else [])
 
 
 def plots(record: Mapping[str, Any], levels: Sequence[Mapping[str, Any]], across: str, kind: str) -> list[Plot]:

@@ -68,7 +68,7 @@ def troubles(run: Run) -> list[Trouble]:
 
 def _ping(run: Run, hosts: Sequence[str]) -> str:
     """One command for all of them, as long as it stays readable."""
-    where = f" -i {shlex.quote(run.inventory)}" if run.inventory else ""
+    where = "".join(f" -i {shlex.quote(one)}" for one in run.inventory.split(", ") if one)
     names = shlex.quote(",".join(hosts)) if len(hosts) <= 10 else "HOST"
     return f"see whether {'it is' if len(hosts) == 1 else 'they are'} up: ansible{where} {names} -m ansible.builtin.ping"
 

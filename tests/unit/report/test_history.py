@@ -46,6 +46,11 @@ def test_long_histories_are_cut():
     assert (len(found.entries), found.left_out, found.runs) == (60, 37, 97)
 
 
+def test_runs_with_another_limit_are_left_out():
+    found = strip("failed", [entry(10, "failed", limit=""), entry(11, "accepted", limit="server1"), entry(9, "accepted")])
+    assert [one.answer.id for one in found.entries] == ["accepted", "failed", "failed"]
+
+
 def test_words_of_an_entry():
     found = strip("busy", [entry(1, "what?")])
     assert [one.words for one in found.entries] == ["2026-11-30 01:00 UTC: unknown", "2026-11-30 12:00 UTC: busy, this run"]

@@ -141,7 +141,7 @@ def test_a_hundred_hosts_stay_readable_and_small():
     found = Page(html)
     hosts = [own["class"] for _, own in found.elements if own.get("class", "").startswith("host ")]
     assert hosts[:2] == ["host out", "host warn"] and hosts[2:] == ["host ok"] * 98
-    assert [own["class"] for tag, own in found.elements if tag == "details" and "open" in own] == ["host out", "load out"]
+    assert [own["class"] for tag, own in found.elements if tag == "details" and "open" in own] == ["host out", "load ok"]
     assert "98 hosts accepted" in found.texts("summary")
 
 
@@ -209,4 +209,18 @@ def test_the_newest_load_test_of_each_service_is_unfolded():
     found = Page(page(record("accepted"), [], [old, record("load_sweep"), record("load_users")], None))
     loads = ["open" in own for tag, own in found.elements if own.get("class", "").startswith("load ")]
     assert loads == [True, True, False]
-    assert "throughput +2.1 %" in found.text and "max_num_seqs: the cards were used to 71" in found.text
+    assert "throughput in requests/s +2 %" in found.text and "Advice: raise max_num_seqs: all 32 slots" in found.text
+
+
+def test_a_load_test_that_broke_its_limits():
+    test = {
+        **record("load_sweep"),
+        "passed": False,
+        "complaints": ["at concurrency 32 the first token took 92 ms"],
+        "notes": ["a note"],
+    }
+    test["limits"] = {"ttft_p95_ms": 90}
+    found = Page(page(record("accepted"), [], [test], None))
+    assert "not within its limits ✕ at concurrency 32 the first token took 92 ms" in found.text and "a note" in found.text
+    rows = [text for text in found.texts("tr") if "beyond a limit" in text]
+    assert [("✕" in row, row.split()[0]) for row in rows] == [(True, "32"), (False, "48"), (False, "64")]

@@ -123,15 +123,41 @@ def test_long_times_are_drawn_in_seconds():
     assert last.series[2].points[-1] == (64, 42.0)
 
 
-def test_figures_beyond_a_limit_are_marked():
-    assert [level.over for level in load.load(record("load_sweep")).levels] == [
-        [],
-        [],
-        [],
-        ["ttft_p95"],
-        ["e2e_p95", "ttft_p95", "failed"],
-    ]
-    assert [level.marks for level in load.load(record("load_sweep")).levels][2] == ["sustained", "tops out"]
+def test_figures_beyond_a_limit_are_marked_and_count_where_the_limits_are_judged():
+    found = load.load(record("load_sweep")).levels
+    assert [level.beyond for level in found] == [[], [], [], ["ttft_p95"], ["e2e_p95", "ttft_p95", "failed"]]
+    assert [level.is_judged for level in found] == [False, False, True, False, False]
+    assert found[2].marks == ["sustained", "tops out"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "judged"),
+    [
+        ({"limits": {"at": 48, "ttft_p95_ms": 500}}, [48]),
+        ({"limits": {"at": None, "ttft_p95_ms": None}}, []),
+        ({"limits": {}}, []),
+        ({"sustained": None}, []),
+    ],
+)
+def test_which_level_is_judged(changed, judged):
+    found = load.load({**record("load_sweep"), **changed}).levels
+    assert [level.value for level in found if level.is_judged] == judged
+
+
+def test_throughput_below_its_limit_counts_where_it_is_judged():
+    changed = {**record("load_sweep"), "limits": {"requests_per_s": 36}}
+    assert [level.beyond for level in load.load(changed).levels] == [[], [], ["rate"], [], []]
+
+
+def test_advice_names_its_knob_once():
+    advice = [{"knob": "client", "words": "the generator was the limit"}, {"knob": "max_num_seqs", "words": "raise max_num_seqs"}]
+    found = load.load({**record("load_sweep"), "advice": advice})
+    assert found.advice == ["client: the generator was the limit", "raise max_num_seqs"]
+
+
+def test_the_shape_without_what_is_not_set():
+    shape = dict(load.load(record("load_sweep")).facts)["shape"]
+    assert shape == "input tokens 212, output tokens 40, ignore eos true"
 
 
 def test_a_rate_is_not_compared_with_slots():

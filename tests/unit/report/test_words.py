@@ -60,6 +60,12 @@ def test_one_command_looks_at_all_hosts_that_were_not_reached():
     ]
 
 
+def test_names_are_quoted_for_the_shell_and_each_inventory_gets_its_option():
+    run = record("unreachable")
+    run["inventory"] = "inventory/a b, inventory/c"
+    assert "ansible -i 'inventory/a b' -i inventory/c server2 -m ansible.builtin.ping" in words(run)
+
+
 def test_busy_asks_for_nothing():
     told = words(record("busy"))
     assert "next: nothing: it works for others" in told and "Restart nothing: it serves." in told
