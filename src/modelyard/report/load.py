@@ -203,7 +203,7 @@ def _judged(record: Mapping[str, Any]) -> float | None:
 
 
 def _beyond(level: Mapping[str, Any], limits: Mapping[str, Any], is_judged: bool) -> list[str]:
-    """Names the figures that are beyond a limit. A low load has a low throughput, so that is looked at only where it is judged."""
+    """Names the figures that are beyond a limit. A low load has a low throughput: that is looked at only where it is judged."""
     failed, requests = reading.number(level.get("failed")), reading.number(level.get("requests"))
     rate, wanted = reading.number(level.get("requests_per_s")), reading.number(limits.get("requests_per_s"))
     found = [

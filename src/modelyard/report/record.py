@@ -37,12 +37,13 @@ class Card:
 
 @dataclass(frozen=True)
 class Service:
-    """One service on one host. `facts`: (name, value) of what was deployed."""
+    """One service on one host. `instances`: those that were asked, of so many `deployed`; `facts`: (name, value) of these."""
 
     name: str
     answer: Answer
     steps: Sequence[Step]
     instances: Sequence[int]
+    deployed: int
     evidence: str
     cards: Sequence[Card]
     facts: Sequence[tuple[str, str]]
@@ -127,14 +128,16 @@ def _host(name: str, found: Mapping[str, Any]) -> Host:
 
 def _service(found: Mapping[str, Any]) -> Service:
     steps = [_step(step) for step in reading.mappings(found.get("steps"))]
+    manifest = reading.mapping(found.get("manifest"))
     return Service(
         name=reading.line(found.get("name")) or "(no name)",
         answer=answers.answer(found.get("answer")),
         steps=steps,
         instances=sorted({step.instance for step in steps}),
+        deployed=len(reading.mappings(manifest.get("instances"))),
         evidence=reading.line(found.get("evidence")),
         cards=[_card(card) for card in reading.mappings(found.get("cards"))],
-        facts=facts(reading.mapping(found.get("manifest"))),
+        facts=facts(manifest),
     )
 
 

@@ -18,6 +18,7 @@ RESTART = {
 #: Nothing was judged, so nothing says that anything is broken.
 LEAVE = "Restart nothing: what was not judged may serve."
 SERVES = "Restart nothing: it serves."
+ARROW = " -> "
 UNREACHABLE = "unreachable"
 READ_LOG = "read what Ansible said there, correct it, and run the acceptance again"
 WAIT = "nothing: it works for others, and the next run asks again"
@@ -70,7 +71,7 @@ def _ping(run: Run, hosts: Sequence[str]) -> str:
     """One command for all of them, as long as it stays readable."""
     where = "".join(f" -i {shlex.quote(one)}" for one in run.inventory.split(", ") if one)
     names = shlex.quote(",".join(hosts)) if len(hosts) <= 10 else "HOST"
-    return f"see whether {'it is' if len(hosts) == 1 else 'they are'} up: ansible{where} {names} -m ansible.builtin.ping"
+    return f"see whether {'it is' if len(hosts) == 1 else 'they are'} up: ansible{where} {names} -m ansible.builtin.raw -a true"
 
 
 def _add(found: dict[Any, Trouble], trouble: Trouble, place: str, evidence: str) -> None:
@@ -91,13 +92,16 @@ def _place(host: Host, service: Service) -> str:
 
 def _of_host(host: Host) -> Trouble:
     answer = host.answer
+    # Findings are written as `what -> what to do`.
+    detail, arrow, do = host.problem.partition(ARROW)
     if answer.id == UNREACHABLE:
-        return Trouble(answer, "not reached", host.problem, "", LEAVE)
+        return Trouble(answer, "not reached", detail, "", LEAVE)
     if answer.id == "busy":
         return Trouble(answer, "is busy", host.problem, WAIT, SERVES)
-    if answer.id == "failed":
-        return Trouble(answer, "failed", host.problem, READ_LOG, RESTART[None])
-    return Trouble(answer, answer.words, host.problem, READ_LOG, LEAVE)
+    if ARROW in do:
+        detail, do = host.problem, "do what stands behind each arrow"
+    restart = RESTART[None] if answer.id == "failed" else LEAVE
+    return Trouble(answer, answer.words, detail, do if arrow else READ_LOG, restart)
 
 
 def _of_service(service: Service) -> Trouble:

@@ -117,6 +117,18 @@ def test_every_step_is_shown_with_its_time_and_what_was_seen():
     assert rows == ["✓ serial 9.71 20 of 20, median 0.48 s, longest 0.55 s"]
 
 
+def test_a_run_of_some_instances_says_so():
+    run = record("previous")
+    steps = run["hosts"]["dcu1"]["services"][0]["steps"]
+    for kept, told in (
+        ((1,), "accepted, asked: 1 of 8 instances"),
+        ((1, 2), "2 of 2 instances passed, asked: 1,2 of 8 instances"),
+    ):
+        run["hosts"]["dcu1"]["services"][0]["steps"] = [step for step in steps if step["instance"] in kept]
+        assert told in Page(page(run, [], [], None)).text
+    assert "asked:" not in Page(shown("failed_schema")).text
+
+
 def test_the_history_links_only_pages_that_are_there():
     history = record("history")
     del history[3]["html"]

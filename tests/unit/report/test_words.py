@@ -55,7 +55,7 @@ def test_one_command_looks_at_all_hosts_that_were_not_reached():
     assert words(run).splitlines()[-3:] == [
         "server2, server9, server10: not reached: Failed to connect to the host via ssh: ssh: connect to host 192.0.2.11 "
         "port 22: No route to host",
-        "  next: see whether they are up: ansible -i inventory/prod server2,server9,server10 -m ansible.builtin.ping",
+        "  next: see whether they are up: ansible -i inventory/prod server2,server9,server10 -m ansible.builtin.raw -a true",
         "  Restart nothing: what was not judged may serve.",
     ]
 
@@ -63,7 +63,7 @@ def test_one_command_looks_at_all_hosts_that_were_not_reached():
 def test_names_are_quoted_for_the_shell_and_each_inventory_gets_its_option():
     run = record("unreachable")
     run["inventory"] = "inventory/a b, inventory/c"
-    assert "ansible -i 'inventory/a b' -i inventory/c server2 -m ansible.builtin.ping" in words(run)
+    assert "ansible -i 'inventory/a b' -i inventory/c server2 -m ansible.builtin.raw -a true" in words(run)
 
 
 def test_busy_asks_for_nothing():
@@ -116,6 +116,20 @@ def test_a_host_that_failed_beside_its_services_is_told_too():
     run["answer"] = run["hosts"]["server1"]["answer"] = "error"
     run["hosts"]["server1"]["problem"] = "MODULE FAILURE"
     assert "server1: could not be judged: MODULE FAILURE" in words(run)
+
+
+@pytest.mark.parametrize(
+    ("problem", "said", "do"),
+    [
+        ("PF-DISK x: full -> make room", "PF-DISK x: full", "make room"),
+        ("A a: b -> c; D d: e -> f", "A a: b -> c; D d: e -> f", "do what stands behind each arrow"),
+        ("MODULE FAILURE", "MODULE FAILURE", "read what Ansible said there, correct it, and run the acceptance again"),
+    ],
+)
+def test_what_a_finding_says_to_do_is_what_to_do_next(problem, said, do):
+    run = record("accepted")
+    run["hosts"] = {"server1": {"answer": "error", "problem": problem, "services": []}}
+    assert words(run).splitlines()[-3:-1] == [f"server1: could not be judged: {said}", f"  next: {do}"]
 
 
 def test_what_hosts_say_cannot_steer_a_terminal_or_a_mail():
