@@ -43,20 +43,31 @@ def run(args: argparse.Namespace) -> int:
         print(exc, file=sys.stderr)
         return WRONG
     if args.text:
-        print(words(record), end="")
-        return 0
+        return _print(words(record))
     output = args.output or args.record.with_suffix(".html")
     history = _history(args.history, output.parent) if args.history else []
     made = page(record, history, loads, _previous(record, history))
     if str(output) == "-":
-        print(made, end="")
-        return 0
+        return _print(made)
     try:
         _write(output, made)
     except OSError as exc:
         print(f"{output} was not written: {exc.strerror or exc}; what was there before is unchanged", file=sys.stderr)
         return NOT_WRITTEN
     print(f"Written: {output}")
+    return 0
+
+
+def _print(shown: str) -> int:
+    """To the screen, or to a program that may stop reading: `| head` is no failure."""
+    try:
+        print(shown, end="", flush=True)
+    except BrokenPipeError:
+        # What is left must not be tried again at the end of the program.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as exc:
+        print(f"it could not be shown: {exc.strerror or exc}", file=sys.stderr)
+        return NOT_WRITTEN
     return 0
 
 

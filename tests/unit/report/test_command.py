@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from report_page import RECORDS, Page, record
@@ -111,7 +113,25 @@ def test_a_folder_that_is_not_there_is_said(tmp_path, capsys):
     assert "was not written: No such file or directory" in capsys.readouterr().err
 
 
+def started(*words, **more):
+    command_line = [sys.executable, "-m", "modelyard.report", *map(str, words)]
+    return subprocess.run(command_line, cwd=worlds.ROOT / "src", stderr=subprocess.PIPE, check=False, **more)
+
+
+def test_a_reader_that_stops_reading_is_no_failure():
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as gone:
+        done = started(RECORDS / "failed_schema.json", "-o", "-", stdout=gone)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_full_disk_behind_the_screen_is_said():
+    with Path("/dev/full").open("wb") as full:
+        done = started(RECORDS / "accepted.json", "--text", stdout=full)
+    assert done.returncode == 1 and done.stderr.startswith(b"it could not be shown: No space left on device\n")
+
+
 def test_it_is_a_command_of_its_own():
-    words = [sys.executable, "-m", "modelyard.report", str(RECORDS / "busy.json"), "--text"]
-    done = subprocess.run(words, cwd=worlds.ROOT / "src", capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("Busy: not judged")
+    done = started(RECORDS / "busy.json", "--text", stdout=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (0, b"") and done.stdout.startswith(b"Busy: not judged")
