@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import unicodedata
 from datetime import datetime, timezone
 from typing import Any
 
@@ -32,9 +31,9 @@ def text(value: Any, longest: int = LONGEST) -> str:
 
 
 def line(value: Any, longest: int = 400) -> str:
-    """The same on one line, without invisible characters."""
+    """The same on one line, and of printable characters alone: also for terminals and mails."""
     words = " ".join(text(value, longest).split())
-    return "".join("\ufffd" if unicodedata.category(char) == "Cf" else char for char in words)
+    return "".join(char if char.isprintable() else "\ufffd" for char in words)
 
 
 def number(value: Any) -> float | None:

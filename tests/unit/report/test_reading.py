@@ -25,7 +25,7 @@ def test_text_is_safe_to_show(value, shown):
 
 
 def test_a_line_has_no_breaks_and_nothing_invisible():
-    assert reading.line("a\n b\t c\u200bd\r\ne") == "a b c\ufffdd\ufffd e"
+    assert reading.line("a\n b\t c\u200bd\r\ne \u00a0\U00011af9 \ue000 é") == "a b c\ufffdd\ufffd e \ufffd \ufffd é"
 
 
 @pytest.mark.parametrize("value", [None, True, "7", [], float("nan"), float("inf"), 10**400])
