@@ -56,6 +56,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         result.update(
             passed=answer["passed"],
             result=answer["result"],
+            manifest=answer["manifest"],
             steps=[{k: v for k, v in step.items() if k != "evidence"} for step in answer["steps"]],
         )
         failed = [step for step in answer["steps"] if not step["passed"]]

@@ -30,10 +30,12 @@ RETURN = r"""
 steps: {description: Verdict and evidence of every step and instance., type: list, elements: dict, returned: success}
 passed: {description: No step failed., type: bool, returned: success}
 result: {description: File with the result on the host., type: str, returned: success}
+manifest: {description: "What was deployed, as the host has it; null for none.", type: dict, returned: success}
 """
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout
 from ansible_collections.modelyard.core.plugins.module_utils.survey import probe
 
 
@@ -60,7 +62,8 @@ def main() -> None:
     shown = [{k: v for k, v in step.items() if k != "evidence"} for step in steps]
     wanted = {"passed": passed, "asked": asked, "steps": shown}
     result = probe.record(args["home"], args["service"]["name"], wanted)
-    module.exit_json(changed=False, passed=passed, steps=steps, result=result)
+    manifest = layout.read_json(layout.service_dir(args["home"], args["service"]["name"]) / "manifest.json")
+    module.exit_json(changed=False, passed=passed, steps=steps, result=result, manifest=manifest)
 
 
 if __name__ == "__main__":
