@@ -65,10 +65,11 @@ check-test:
 	@$(PYTHON) tools/machine_check.py test
 
 # The environments: made once, made again when their lock changes.
-$(VENV)/control: requirements/control.txt
+$(VENV)/control: requirements/control.txt pyproject.toml
 	@echo "Making the control node's environment in $(VENV) (half a minute)"
 	@$(VENV)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@$(PIP) -r $<
+	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/test: requirements/test.txt $(VENV)/control

@@ -7,8 +7,8 @@ uv="${UV:-uv}"
 runtimes=collections/ansible_collections/modelyard/core/plugins/module_utils/plan/data/runtimes
 compile() { "$uv" pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate "$@"; }
 
-compile pyproject.toml -o requirements/control.txt
-compile pyproject.toml --group test -o requirements/test.txt
+compile pyproject.toml --group control -o requirements/control.txt
+compile pyproject.toml --group control --group test -o requirements/test.txt
 for input in "$runtimes"/*.in; do
   name="${input%.in}"
   # FIND_LINKS: a folder with the CPU build of torch, where PyTorch's index cannot be reached.

@@ -75,7 +75,7 @@ lint() {
   PATH="$PWD/$VENV/bin:$PATH" $VENV/bin/ansible-lint --offline --strict --profile production -q
   $VENV/bin/mypy collections/ansible_collections/modelyard/core/plugins/module_utils \
     collections/ansible_collections/modelyard/core/plugins/plugin_utils \
-    collections/ansible_collections/modelyard/core/plugins/action filter_plugins roles/gateway/files/modelyard_gateway
+    collections/ansible_collections/modelyard/core/plugins/action filter_plugins roles/gateway/files/modelyard_gateway src/modelyard
   for playbook in playbooks/*.yml; do
     $VENV/bin/ansible-playbook -i inventory/demo --syntax-check "$playbook" >/dev/null
   done
@@ -125,7 +125,7 @@ pythons() {
   "$folder/bin/python" -m pip --version >/dev/null 2>&1 || "$(find_python "$farthest")" -m venv --clear "$folder"
   # Only what runs these tests; the linters and molecule are not needed here.
   "$folder/bin/python" -m pip --disable-pip-version-check --quiet --quiet install -c requirements/test.txt \
-    -r requirements/control.txt aiohttp ansible-runner httptools hypothesis jsonschema prometheus-client pytest pytest-xdist uvloop
+    -r requirements/control.txt aiohttp httptools hypothesis jsonschema prometheus-client pytest pytest-xdist uvloop
   "$folder/bin/python" -m pytest -q "${at_once[@]}" tests/unit
   "$folder/bin/python" -m pytest -q "${waiting[@]}" tests/integration/test_{preflight,refusals,teardown}.py
 }
