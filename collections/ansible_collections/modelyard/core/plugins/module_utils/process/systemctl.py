@@ -98,6 +98,11 @@ class Manager:
         self._do(self._words("daemon-reload"))
         return True
 
+    def remove(self, name: str) -> None:
+        """Remove the unit file, and have the manager forget it."""
+        self._do(["rm", "-f", str(self.units / name)])
+        self._do(self._words("daemon-reload"))
+
     def enable(self, name: str) -> None:
         """Start it at boot."""
         self._do(self._words("enable", name))
