@@ -8,11 +8,12 @@ from collections.abc import Sequence
 
 from modelyard import checkout
 from modelyard.accept import command as accept
+from modelyard.report import command as report
 from modelyard.tell import command as tell
 
 #: Wrong arguments or a wrong configuration; nothing was asked.
 USAGE = 2
-COMMANDS = {"accept": accept, "tell": tell}
+COMMANDS = {"accept": accept, "report": report, "tell": tell}
 
 
 def parser() -> argparse.ArgumentParser:

@@ -114,7 +114,7 @@ def test_a_folder_that_is_not_there_is_said(tmp_path, capsys):
 
 
 def started(*words, **more):
-    command_line = [sys.executable, "-m", "modelyard.report", *map(str, words)]
+    command_line = [sys.executable, "-m", "modelyard", "report", *map(str, words)]
     return subprocess.run(command_line, cwd=worlds.ROOT / "src", stderr=subprocess.PIPE, check=False, **more)
 
 
