@@ -136,7 +136,7 @@ def _service(found: Mapping[str, Any]) -> Service:
         instances=sorted({step.instance for step in steps}),
         deployed=len(reading.mappings(manifest.get("instances"))),
         evidence=reading.line(found.get("evidence")),
-        cards=[_card(card) for card in reading.mappings(found.get("cards"))],
+        cards=_cards(found.get("cards")),
         facts=facts(manifest),
     )
 
@@ -153,6 +153,13 @@ def _step(found: Mapping[str, Any]) -> Step:
         next=reading.text(found.get("next")),
         restart=restart if isinstance(restart, bool) else None,
     )
+
+
+def _cards(found: Any) -> list[Card]:
+    """All of a service; none when nothing is known of any: cores of a CPU have neither memory nor use of their own."""
+    cards = [_card(card) for card in reading.mappings(found)]
+    known = any(value is not None for card in cards for value in (card.used, card.total, card.temperature, card.use))
+    return cards if known else []
 
 
 def _card(found: Mapping[str, Any]) -> Card:

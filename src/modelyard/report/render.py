@@ -85,6 +85,15 @@ def ladder(service: Service) -> list[tuple[str, list[Step | None], float | None]
     return rows
 
 
+def complaints(service: Service) -> list[list[Step]]:
+    """The steps that were neither passed nor skipped; those of several instances that say the same are together."""
+    found: dict[tuple[str, str, str], list[Step]] = {}
+    for step in service.steps:
+        if step.verdict.id not in ("pass", "skipped"):
+            found.setdefault((step.id, step.verdict.id, step.detail), []).append(step)
+    return list(found.values())
+
+
 def longest(service: Service) -> float:
     """The longest step of a service in seconds: the full length of its bars."""
     return max([step.seconds for step in service.steps if step.seconds is not None], default=0.0)
@@ -145,6 +154,12 @@ def _environment() -> Environment:
         places=places,
     )
     environment.globals.update(
-        bar=bar, ladder=ladder, longest=longest, pictures=pictures, percentiles=PERCENTILES, verdicts=answers.VERDICTS
+        bar=bar,
+        complaints=complaints,
+        ladder=ladder,
+        longest=longest,
+        pictures=pictures,
+        percentiles=PERCENTILES,
+        verdicts=answers.VERDICTS,
     )
     return environment

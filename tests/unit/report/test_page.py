@@ -117,6 +117,22 @@ def test_every_step_is_shown_with_its_time_and_what_was_seen():
     assert rows == ["✓ serial 9.71 20 of 20, median 0.48 s, longest 0.55 s"]
 
 
+def test_the_same_complaint_of_several_instances_is_told_once():
+    run = record("failed_schema")
+    for step in run["hosts"]["dcu1"]["services"][0]["steps"]:
+        if step["id"] == "image" and step["instance"] in (5, 6, 7):
+            step.update(verdict="fail", passed=False, detail="no image")
+    lines = [text for text in Page(page(run, [], [], None)).texts("li") if "/" in text.split()[1]]
+    assert [line[:16] for line in lines] == ["✕ schema/3 the r", "✕ image/5-7 no i"]
+
+
+def test_cards_of_which_nothing_is_known_are_not_shown():
+    run = record("accepted")
+    assert "2 x NVIDIA GeForce RTX 4090" in Page(page(run, [], [], None)).text
+    run["hosts"]["server1"]["services"][0]["cards"] = [{"index": 0, "name": "core", "memory_used_mib": None}]
+    assert "memory, MiB" not in Page(page(run, [], [], None)).text
+
+
 def test_a_run_of_some_instances_says_so():
     run = record("previous")
     steps = run["hosts"]["dcu1"]["services"][0]["steps"]
