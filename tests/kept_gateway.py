@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import shlex
 import sys
@@ -28,6 +29,8 @@ def write(home: Path, service: str, kind: str, ports: list[int], **changes: Any)
     made = Gateway(kind, folder, SimpleNamespace(base=0, count=0), service=service, backends=names, **changes)
     made.port = made.spec["port"]
     made.render()
+    if kind == "nginx":  # a deploy writes it beside, and what nginx reads follows from both
+        (folder / "backends.conf").write_bytes((folder / "run/backends.conf").read_bytes())
     words, environment = control.start_command(folder, made.spec)
     marker = {"MODELYARD_SERVICE": place.name(service), "MODELYARD_INSTANCE": "0"}
     exported = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in {**environment, **marker}.items())
@@ -37,11 +40,13 @@ def write(home: Path, service: str, kind: str, ports: list[int], **changes: Any)
     wanted: dict[str, Any] = {
         "name": f"{place.name(service)}/0",
         "index": 0,
-        "digest": "d",
+        "digest": hashlib.sha256(repr((kind, sorted(changes.items()))).encode()).hexdigest()[:16],
         "supervisor": "plain",
         "session": place.name(service),
+        "entry": True,
     }
     wanted.update(host="127.0.0.1", port=made.port, marker=marker, launch={"argv": words, "environment": environment})
+    wanted["launch"]["settings"] = {"kind": kind, "admin_port": str(made.spec["admin_port"])}
     layout.write_json(folder / layout.REQUEST_FILE, wanted)
     info = {"schema": 1, "service": place.name(service), "home": str(home), "instances": [0], "ready_timeout_s": 20}
     info.update(python=sys.executable, start={"stagger_s": 0, "wave": 1}, stop={"linger_s": LINGER_S})

@@ -100,7 +100,7 @@ class Gateway:
         self.port = free_port(2)
         run_dir, log_dir = folder / "run", folder / "logs"
         for one in (run_dir, log_dir):
-            one.mkdir(parents=True)
+            one.mkdir(parents=True, exist_ok=True)
         self.spec: dict[str, Any] = {
             **QUICK,
             "kind": kind,

@@ -1,6 +1,7 @@
 """python -m modelyard_gateway: reads the configuration, listens, and obeys signals.
 
-SIGTERM and SIGINT end it when what runs has ended, a second one ends it at once. SIGHUP reads the configuration again.
+SIGTERM and SIGINT end it when what runs has ended, a second one ends it at once. SIGHUP reads the configuration again. SIGUSR1:
+another gateway takes the connections now, this one ends with its last request.
 `python -m modelyard_gateway status --help`: shows the state of a running gateway.
 """
 
@@ -82,7 +83,11 @@ async def _serve(settings: Settings, arguments: argparse.Namespace) -> int:
     over = asyncio.Event()
 
     def stop() -> None:
-        gateway.stop()
+        gateway.running.stop()
+        over.set()
+
+    def retire() -> None:
+        gateway.running.retire()
         over.set()
 
     def reload() -> None:
@@ -94,8 +99,10 @@ async def _serve(settings: Settings, arguments: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     loop.add_signal_handler(signal.SIGHUP, reload)
+    loop.add_signal_handler(signal.SIGUSR1, retire)
+    gateway.running.say_taking()
     await over.wait()
-    await gateway.ended()
+    await gateway.running.ended()
     return 0
 
 

@@ -193,17 +193,17 @@ class Client(asyncio.Protocol):
             if self._overhead and now - self._since >= settings.header_timeout_s:
                 text = f"The head of the request was not complete within {settings.header_timeout_s:g} s"
                 self._refuse(Refused(408, "request_timeout", text, close=True))
-            elif now - self._since >= settings.idle_timeout_s:
+            elif now - self._since >= settings.idle_timeout_s or self.gateway.running.leaves(now):
                 self._close_idle()
         elif not current.over:
             current.check_time(now)
         elif now - self._since >= settings.header_timeout_s:
             self.transport.abort()
 
-    def stop(self) -> None:
-        """The gateway ends: a connection on which nothing is asked is closed."""
-        if self.current is None and not self._end_by:
-            self._close_idle()
+    @property
+    def asks(self) -> bool:
+        """Has a request come, or the beginning of its head?"""
+        return not self._end_by and (self.current is not None or self._overhead > 0)
 
     def _close_idle(self) -> None:
         if self.transport.get_write_buffer_size():

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import errno
 import time
 from pathlib import Path
 from typing import Any, Coroutine, Dict, Optional, Set
 
 from modelyard_gateway import events
-from modelyard_gateway.answers import Refused
 from modelyard_gateway.backends import Backend, Backends
 from modelyard_gateway.client_side import Client
 from modelyard_gateway.drains import Drains
 from modelyard_gateway.exchange import Exchange
 from modelyard_gateway.keys import Keys
 from modelyard_gateway.result_log import ResultLog
+from modelyard_gateway.running import Running
 from modelyard_gateway.server_side import Pool
 from modelyard_gateway.settings import Settings, SettingsError
 from modelyard_gateway.upkeep import Upkeep
 from modelyard_gateway.waiting import Waiting
 
 MIB = 1024 * 1024
-BACKLOG = 4096
 
 
 def read_key(path: str) -> bytes:
@@ -57,9 +54,7 @@ class Gateway:
         self.log: Optional[ResultLog] = None
         self._drains = Drains(settings.state_file)
         self._tasks: Set[asyncio.Task[None]] = set()
-        self._server: Optional[asyncio.AbstractServer] = None
-        self._admin: Any = None
-        self._cut = asyncio.Event()
+        self.running = Running(self)
         self._upkeep = Upkeep(self)
         self._take(settings, read_key(settings.backend_key_file), Keys(settings.keys_file) if settings.keys_file else None)
         self._drains.restore(self.backends, self.say)
@@ -155,25 +150,8 @@ class Gateway:
 
     async def start(self) -> None:
         """Listen. OSError or SettingsError with a message for people when that is not possible."""
-        settings = self.settings
-        if settings.log.path:
-            self.log = ResultLog(settings.log.path, int(settings.log.limit_mb * MIB), settings.log.keep)
-        if settings.admin.port:
-            from modelyard_gateway import admin, token_file  # noqa: PLC0415 (aiohttp takes a while to load and is not needed without it)
-
-            try:
-                self._admin = await admin.start(self)
-            except token_file.TokenProblem as error:
-                raise SettingsError([f"admin.token_file: {error}"]) from error
-        try:
-            self._server = await self._loop.create_server(lambda: Client(self), settings.host, settings.port, backlog=BACKLOG)
-        except OSError as error:
-            taken = error.errno == errno.EADDRINUSE
-            why = "the port is taken by another program" if taken else error.strerror or str(error)
-            raise OSError(error.errno, f"cannot listen on {settings.host}:{settings.port}: {why}") from error
+        await self.running.start()
         self._upkeep.start()
-        names = ", ".join(backend.name for backend in self.backends.all)
-        self.say(f"listening on {settings.host}:{settings.port} for {names}")
 
     def reload(self, settings: Settings) -> None:
         """Take over another configuration. SettingsError or KeysError leaves everything as it is."""
@@ -190,42 +168,10 @@ class Gateway:
         self.changed()
         self.say("configuration read again" + (f"; only a restart changes {', '.join(fixed)}" if fixed else ""))
 
-    def stop(self) -> None:
-        """Take nothing new and let what runs end; called once more: end at once."""
-        if self.stopping:
-            self._cut.set()
-            return
-        self.stopping = True
-        self.say(f"stopping: {len(self.exchanges)} request(s) are worked off, for up to {self.settings.drain_s:g} s")
-        if self._server is not None:
-            self._server.close()
-        for client in list(self.clients):
-            client.stop()
-
-    async def ended(self) -> None:
-        """Wait until all that ran when `stop` was called has ended, cut the rest, and tidy up."""
-        end = self.now() + self.settings.drain_s
-        while self.exchanges and self.now() < end and not self._cut.is_set():
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._cut.wait(), 0.05)
-        if self.exchanges:
-            self.say(f"{len(self.exchanges)} request(s) are cut")
-        for exchange in list(self.exchanges):
-            exchange.refuse(Refused(503, "stopping", "The gateway was ended before this request was", close=True))
-        await asyncio.sleep(0)  # what was written last goes out with the next turn of the loop
-        for client in list(self.clients):
-            client.close()
-        end = self.now() + 1.0
-        while self.clients and self.now() < end:
-            await asyncio.sleep(0.02)
+    def end_tasks(self) -> None:
+        """End what is done beside the requests."""
         for task in list(self._tasks):
             task.cancel()
-        self.pool.close()
-        if self._admin is not None:
-            await self._admin.cleanup()
-        if self.log is not None and not await self._loop.run_in_executor(None, self.log.close, 5.0):
-            self.say(f"result log: not all lines could be written: {self.log.state()['problem']}")
-        self.say("stopped")
 
     # Inside
 

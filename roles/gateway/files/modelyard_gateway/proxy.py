@@ -3,9 +3,12 @@
 usage: python -m modelyard_gateway.proxy PROXY.JSON
 
 SIGTERM or SIGINT: no new connections, requests end, at the latest after drain_s; a second one ends all at once. SIGHUP: read the
-configuration anew; requests that run stay with the process that has them. The child's standard output is a pipe to this process,
-because neither of the two rotates its log: lines of requests go to the result log, everything else to standard error. A full disk
-costs lines and never a request. When this process is killed, its child ends as well.
+configuration anew; requests that run stay with the process that has them. SIGUSR1: another gateway takes the connections now; as
+SIGTERM, but the port stays open, and a SIGTERM after it is the first one.
+
+The child's standard output is a pipe to this process, because neither of the two rotates its log: lines of requests go to the
+result log, everything else to standard error. A full disk costs lines and never a request. When this process is killed, its child
+ends as well.
 """
 
 from __future__ import annotations
@@ -17,13 +20,14 @@ import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional, Tuple
 
-from modelyard_gateway import proxy_lines
+from modelyard_gateway import entry, proxy_lines
 from modelyard_gateway.result_log import ResultLog
 
 PIPE_BYTES = 2**20
@@ -34,7 +38,16 @@ SIGNALS = {
     "haproxy": (signal.SIGUSR2, signal.SIGUSR1, signal.SIGTERM),
     "nginx": (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM),
 }
-PID_FILE = "gateway.pid"
+#: So long a child must live before it counts as one that takes connections: a configuration that it refuses shows before.
+SETTLE_S = 0.5
+
+
+def inherited(spec: Dict[str, Any]) -> Tuple[Optional[socket.socket], Dict[str, str]]:
+    """The port that a keeper has opened, and the words by which HAProxy (haproxy.cfg) and nginx know of it."""
+    found = entry.inherited(int(spec["port"]))
+    if found is None:
+        return None, {}
+    return found, {"MODELYARD_ENTRY": str(entry.FD)} if spec["kind"] == "haproxy" else {"NGINX": f"{entry.FD};"}
 
 
 def command(spec: Dict[str, Any]) -> List[str]:
@@ -51,6 +64,8 @@ class Proxy:
         self.path = path
         self.spec: Dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         self.asked = 0
+        self.retired = False
+        self.entry: Optional[socket.socket] = None
         self.child: subprocess.Popen[bytes]
         self.log: ResultLog
 
@@ -62,6 +77,8 @@ class Proxy:
         run_dir = Path(self.spec["run_dir"])
         anew = SIGNALS[self.spec["kind"]][0]
         handlers = {signal.SIGTERM: self.stop, signal.SIGINT: self.stop, signal.SIGHUP: lambda *_: self.reload(anew)}
+        handlers[signal.SIGUSR1] = self.retire
+        self.entry, more = inherited(self.spec)
         # Held back until there is a child to tell.
         signal.pthread_sigmask(signal.SIG_BLOCK, handlers)
         self.child = subprocess.Popen(
@@ -69,33 +86,53 @@ class Proxy:
             cwd=run_dir,
             stdin=subprocess.DEVNULL,
             stdout=writing,
+            env={**os.environ, **more},
+            pass_fds=(entry.FD,) if self.entry is not None else (),
             preexec_fn=_as_child,  # noqa: PLW1509  no thread has been started yet
         )
         os.close(writing)
         log = self.spec["log"]
         self.log = ResultLog(log["path"], int(log["limit_mb"] * 2**20), log["keep"])
-        (run_dir / PID_FILE).write_text(f"{os.getpid()}\n", encoding="ascii")
         reader = threading.Thread(target=self.read, args=(reading,), daemon=True)
         reader.start()
         for number, handler in handlers.items():
             signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, handlers)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.child.wait(SETTLE_S)
+        if self.child.returncode is None:
+            entry.say_taking()
         status = self.child.wait()
         reader.join(5)
         self.log.close(5)
-        with contextlib.suppress(OSError):
-            (run_dir / PID_FILE).unlink()
-        return 0 if self.asked else status if status >= 0 else 128 - status
+        entry.forget_taking()
+        return 0 if self.asked or self.retired else status if status >= 0 else 128 - status
 
     def stop(self, *_: Any) -> None:
         """The first time gently, then at once."""
         gently, now = SIGNALS[self.spec["kind"]][1:]
         self.asked += 1
-        self.child.send_signal(gently if self.asked == 1 else now)
         if self.asked == 1:
-            limit = threading.Timer(self.spec["drain_s"], self.child.send_signal, (now,))
-            limit.daemon = True
-            limit.start()
+            entry.shut(self.entry)
+        self.child.send_signal(gently if self.asked == 1 else now)
+        self._limit(now)
+
+    def retire(self, *_: Any) -> None:
+        """Another one takes the connections."""
+        gently, now = SIGNALS[self.spec["kind"]][1:]
+        self.child.send_signal(gently)
+        self._limit(now)
+        self.retired = True
+        if self.entry is not None:
+            self.entry.close()  # not ours to shut any more
+            self.entry = None
+
+    def _limit(self, now: int) -> None:
+        if self.asked + self.retired > 1:
+            return
+        limit = threading.Timer(self.spec["drain_s"], self.child.send_signal, (now,))
+        limit.daemon = True
+        limit.start()
 
     def reload(self, number: int) -> None:
         """Names of engines may have changed as well."""

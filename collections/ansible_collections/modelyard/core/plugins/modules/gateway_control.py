@@ -28,6 +28,11 @@ options:
     description: Let the running gateway take over the configuration that was deployed. Who is out stays out.
     type: bool
     default: false
+  follow:
+    description: "Put the gateway that was deployed, of whatever kind, in the place of the one that runs. The port stays open, and
+      the last request of the one before is waited for. Where that is not possible nothing is done, and C(followed) is false."
+    type: bool
+    default: false
 author: [Modelyard]
 """
 
@@ -47,6 +52,7 @@ backends:
   type: list
   elements: dict
   returned: success
+followed: {description: "With C(follow): whether it was possible, or would be.", type: bool, returned: success}
 actions: {description: What was done or seen in words., type: list, elements: str, returned: success}
 """
 
@@ -66,6 +72,7 @@ def main() -> None:
             "wait_s": {"type": "float", "default": 0.0},
             "prepare": {"type": "bool", "default": False},
             "reload": {"type": "bool", "default": False},
+            "follow": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
@@ -80,7 +87,8 @@ def main() -> None:
         if (module.params["prepare"] or wanted) and not module.check_mode:
             doors.prepare(home, service)
         if not runs:
-            module.exit_json(changed=False, runs=False, backends=[], actions=[])
+            module.exit_json(changed=False, runs=False, followed=False, backends=[], actions=[])
+        followed = module.params["follow"] and _followed(module, actions)
         if wanted and not module.check_mode:
             doors.reload(home, service)
         if wanted:
@@ -94,7 +102,22 @@ def main() -> None:
         backends = [door._asdict() for door in doors.look(home, service)]
     except GatewayError as exc:
         module.fail_json(msg=f"the gateway of {service}: {exc}", runs=runs)
-    module.exit_json(changed=any(changed.values()) or wanted, runs=True, backends=backends, actions=actions)
+    module.exit_json(
+        changed=any(changed.values()) or wanted or followed, runs=True, followed=followed, backends=backends, actions=actions
+    )
+
+
+def _followed(module: AnsibleModule, actions: list) -> bool:
+    """Whether the deployed gateway is, or in check mode would be, in the place of the one that runs."""
+    home, service = module.params["home"], module.params["service"]
+    problem = doors.obstacle(home, service)
+    if problem:
+        actions.append(f"gateway: it has to be stopped before the new one starts: {problem}")
+    elif module.check_mode:
+        actions.append("gateway: the new one would take its place; the port stays open")
+    else:
+        doors.follow(home, service, actions.append)
+    return not problem
 
 
 if __name__ == "__main__":

@@ -6,13 +6,18 @@ Everything here may raise GatewayError, except `leave`, which a stop calls: a ga
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Collection, Dict, List, NamedTuple
+from typing import Any, Callable, Collection, Dict, List, NamedTuple, Optional
 
 from ansible_collections.modelyard.core.plugins.module_utils.gateway import control, place
 from ansible_collections.modelyard.core.plugins.module_utils.gateway.errors import GatewayError
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout, succession, supervisor
 
 Say = Callable[[str], None]
 POLL_S = 0.3
+#: What of the settings of a running gateway must be known to ask it, and of which kind.
+ASKED: Dict[str, Callable[[Any], Any]] = {"kind": str, "admin_port": int}
+#: Waits while another gateway follows: for somebody else who starts it, beyond the time for the last requests, for its status.
+FOLLOW_BUSY_S, FOLLOW_MARGIN_S, FOLLOW_ASK_S = 20.0, 10.0, 10.0
 
 
 class Door(NamedTuple):
@@ -57,6 +62,69 @@ def prepare(home: str, service: str) -> None:
 def reload(home: str, service: str) -> None:
     """Let the running gateway take over the configuration that lies in its folder."""
     control.reload(place.folder(home, service), _spec(home, service))
+
+
+def obstacle(home: str, service: str) -> str:
+    """Why the running gateway can only be stopped and started anew; empty when another one can follow it with an open port."""
+    folder = place.folder(home, service)
+    wanted = layout.read_json(folder / layout.REQUEST_FILE) or {}
+    problem = succession.obstacle(folder, wanted)
+    if problem or not str(wanted.get("supervisor", "")).startswith("systemd"):
+        return problem
+    return "" if supervisor.unit_is_current(folder, wanted) else "its unit changes"
+
+
+def follow(home: str, service: str, say: Say) -> bool:
+    """Put the gateway that was deployed in the place of the one that runs, and wait for the last request of that one.
+
+    No client is refused meanwhile. False when the one before had to be left with requests after its own time for them. Raises
+    GatewayError when the new one does not come; then the one before serves on.
+    """
+    folder, spec = place.folder(home, service), _spec(home, service)
+    wanted = layout.read_json(folder / layout.REQUEST_FILE) or {}
+    out = _who_is_out(home, service, say)
+    try:
+        with layout.starting(folder, FOLLOW_BUSY_S):
+            pid = succession.replace(folder, wanted)
+    except (succession.NotReplaced, layout.Busy, OSError) as exc:
+        raise GatewayError(f"the new one did not come, the one before serves on: {exc}") from exc
+    say(f"gateway: pid {pid} ({spec['kind']}) takes the requests on port {wanted['port']}")
+    done = succession.wait_retired(folder, float(spec["drain_s"]) + FOLLOW_MARGIN_S, lambda text: say(f"gateway: {text}"))
+    if not done:
+        say("gateway: the one before has not ended yet; it takes no new requests")
+    _answers(home, service)
+    if out is not None:  # one of another kind has not read who was out, or what it remembers is old
+        for draining in (True, False):
+            for name in put(
+                home, service, [one["index"] for one in spec["backends"] if (one["name"] in out) is draining], draining
+            ):
+                say(f"gateway: {name} {'stays out' if draining else 'gets requests'}, as before")
+    return done
+
+
+def _who_is_out(home: str, service: str, say: Say) -> Optional[List[str]]:
+    """By the gateway that runs, which may be of another kind than its files are already; None when it does not say."""
+    folder = place.folder(home, service)
+    running = ((layout.state(folder) or {}).get("request") or {}).get("launch", {}).get("settings", {})
+    spec = {**_spec(home, service), **{key: kind(running[key]) for key, kind in ASKED.items() if key in running}}
+    try:
+        return [one["name"] for one in control.status(folder, spec)["backends"] if one["draining"]]
+    except GatewayError as exc:
+        say(f"gateway: who is out is not known: {exc}")
+        return None
+
+
+def _answers(home: str, service: str) -> None:
+    """Wait until it can be asked: its admin port is the one of the gateway before it."""
+    limit = time.monotonic() + FOLLOW_ASK_S
+    while True:
+        try:
+            states(home, service)
+            return
+        except GatewayError:
+            if time.monotonic() >= limit:
+                raise
+        time.sleep(POLL_S)
 
 
 def would_put(home: str, service: str, indexes: Collection[int], draining: bool) -> List[str]:

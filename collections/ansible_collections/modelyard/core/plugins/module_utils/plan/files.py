@@ -55,6 +55,7 @@ def request(service: Mapping[str, Any], instance: Mapping[str, Any]) -> Dict[str
         "devices": [dict(device) for device in instance["devices"]],
         "logs": dict(service["logs"]),
         "marker": {MARKER: service["name"], INSTANCE_MARKER: str(instance["index"])},
+        **({"entry": True} if "of" in service else {}),  # a gateway: its keeper holds the port
         "launch": {
             "argv": list(instance["argv"]),
             "environment": dict(instance["environment"]),

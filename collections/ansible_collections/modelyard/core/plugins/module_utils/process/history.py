@@ -7,6 +7,7 @@ of the wall clock, `served_s` how long /health answered, `asked` whether somebod
 from __future__ import annotations
 
 import math
+import os
 from typing import Any, Dict, List, Mapping, Sequence
 
 #: An engine that served for so long did not fail at its start: what ended it later is a new story.
@@ -28,6 +29,13 @@ def entry(log: str, at: float, ordered: bool) -> Dict[str, Any]:
         "code": None,
         "signal": None,
     }
+
+
+def end(status: int, at: float) -> Dict[str, Any]:
+    """What is added when a started program has ended with that wait status."""
+    killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+    code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+    return {"ended_at": round(at, 3), "code": code, "signal": killed_by}
 
 
 def failed(start: Mapping[str, Any]) -> bool:

@@ -17,15 +17,18 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from ansible_collections.modelyard.core.plugins.module_utils.process import history, layout, logfile, proc
+from ansible_collections.modelyard.core.plugins.module_utils.process import entry, history, layout, logfile, proc
+from ansible_collections.modelyard.core.plugins.module_utils.process.succession import Succession
 from ansible_collections.modelyard.core.plugins.module_utils.survey import http
 
 PR_SET_CHILD_SUBREAPER = 36
 MIB = 2**20
 #: How often the log's size and, until it answers, the engine's /health are looked at.
 LOOK_S = 1.0
+#: The same while another program is to take the place of the one that runs.
+HURRY_S = 0.05
 HEALTH_EVERY_S, HEALTH_LIMIT_S = 5.0, 2.0
 #: How long the rest of an engine may take to end by itself when its API server has ended, before it is stopped.
 REST_S = 20.0
@@ -57,6 +60,8 @@ class Keeper:
         self.asked_at = 0.0  # when /health was asked last
         self.ended_at: Optional[float] = None  # monotonic
         self.stopper: Optional[int] = None
+        self.entry: Optional[socket.socket] = None  # where clients come in; none for engines, which listen themselves
+        self.succession = Succession(self)
 
     # -- starting --------------------------------------------------------------------------------------------------
 
@@ -65,16 +70,14 @@ class Keeper:
         request = layout.request(self.folder)
         if request is None:
             raise ValueError(f"{self.folder / layout.REQUEST_FILE} is not there or not readable: deploy the service again")
-        logs = {**DEFAULT_LOGS, **(request.get("logs") or {})}
-        self.cap = int(logs["cap_mib"] * MIB)
         run = self.folder / "run"
         run.mkdir(exist_ok=True)
         self.starts = history.whole(layout.read_json(run / "starts.json"))
         ordered = (run / "ordered").exists()
-        path, log = logfile.create(self.folder / "logs", int(logs["keep"]), self.starts)
+        if request.get("entry"):
+            self.entry = entry.listen(request["host"], int(request["port"]))
+        path, pid = self.launch(request)
         self.log = path
-        pid = _launch(self.folder, log, request.get("words") or [])
-        os.close(log)
         me = proc.identity(os.getpid())
         leader = proc.identity(pid)
         self.state = {
@@ -88,6 +91,8 @@ class Keeper:
             "ready_at": None,
             "request": request,
             "ended": None,
+            "entry": self.entry is not None,
+            "retired": [],
         }
         try:
             layout.write_json(run / "state.json", self.state)
@@ -97,26 +102,42 @@ class Keeper:
             os.waitpid(pid, 0)
             raise
         self.starts.append(history.entry(path.name, self.state["started_at"], ordered))
-        self._write()
+        self.write()
         with contextlib.suppress(OSError):
             (run / "ordered").unlink()
+
+    def launch(self, request: Dict[str, Any]) -> Tuple[Path, int]:
+        """Start launch.sh with a log of its own; the log and the pid."""
+        logs = {**DEFAULT_LOGS, **(request.get("logs") or {})}
+        self.cap = int(logs["cap_mib"] * MIB)
+        path, log = logfile.create(self.folder / "logs", int(logs["keep"]), self.starts)
+        try:
+            return path, _launch(self.folder, log, request.get("words") or [], self.entry)
+        finally:
+            os.close(log)
+
+    def follows(self, log: Path) -> None:
+        """Another program is the one that counts now."""
+        self.log, self.ready_at, self.asked_at, self.ended_at = log, None, 0.0, None
 
     # -- keeping ---------------------------------------------------------------------------------------------------
 
     def keep(self) -> int:
         """Reap until nothing is left; exit code."""
         while True:
-            received = signal.sigtimedwait({signal.SIGCHLD, signal.SIGTERM}, LOOK_S)
+            received = signal.sigtimedwait({signal.SIGCHLD, signal.SIGTERM}, HURRY_S if self.succession.pending else LOOK_S)
             if received and received.si_signo == signal.SIGTERM and self.orders.ends_rest:
                 self._pass_on()
             if not self._reap():
                 if self.unwritten:
-                    self._write()
+                    self.write()
                 return 0
+            if self.entry is not None:
+                self.succession.look()
             logfile.trim(self.log, self.cap)
             self._health()
             if self.unwritten:
-                self._write()
+                self.write()
             if self._given_up():
                 return 1
 
@@ -131,22 +152,34 @@ class Keeper:
                 return True
             if child == self.state["leader"]["pid"]:
                 self._leader_ended(status)
+            else:
+                self.succession.reaped(child, status)
 
     def _leader_ended(self, status: int) -> None:
         self.ended_at = time.monotonic()
-        killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
-        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
-        self.state["ended"] = {"at": round(time.time(), 3), "code": code, "signal": killed_by}
+        if not self.succession.pending:
+            self.close_entry()
+        end = history.end(status, time.time())
+        self.state["ended"] = {"at": end["ended_at"], "code": end["code"], "signal": end["signal"]}
         self.starts[-1].update(
-            ended_at=self.state["ended"]["at"],
-            code=code,
-            signal=killed_by,
+            **end,
             asked=layout.was_asked_to_stop(self.folder, self.state),
-            served_s=round(self.ended_at - self.ready_at, 1) if self.ready_at is not None else 0.0,
+            served_s=self.served_s(),
         )
-        self._write()
+        self.write()
 
-    def _write(self) -> None:
+    def served_s(self) -> float:
+        """For how long it has answered."""
+        until = time.monotonic() if self.ended_at is None else self.ended_at
+        return round(until - self.ready_at, 1) if self.ready_at is not None else 0.0
+
+    def close_entry(self) -> None:
+        """A port behind which nobody works would let clients wait."""
+        if self.entry is not None:
+            self.entry.close()
+            self.entry = None
+
+    def write(self) -> None:
         """A full disk must not end the keeper: it goes on reaping, and tries again."""
         self.unwritten = True
         with contextlib.suppress(OSError):
@@ -160,7 +193,7 @@ class Keeper:
         if self.ready_at is not None:
             if self.starts[-1]["served_s"] == 0.0 and self.ended_at is None and now - self.ready_at >= history.HEALTHY_S:
                 self.starts[-1]["served_s"] = history.HEALTHY_S
-                self._write()
+                self.write()
             return
         if self.ended_at is not None or now - self.asked_at < HEALTH_EVERY_S:
             return
@@ -169,7 +202,7 @@ class Keeper:
         if http.status((request["host"], int(request["port"])), "/health", HEALTH_LIMIT_S) == 200:
             self.ready_at = now
             self.state["ready_at"] = round(time.time(), 3)
-            self._write()
+            self.write()
 
     # -- for a supervisor that starts anew ---------------------------------------------------------------------------
 
@@ -198,8 +231,8 @@ def _usual_signals() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _launch(folder: Path, log: int, words: List[str]) -> int:
-    """Start launch.sh with its output in the log; returns its pid."""
+def _launch(folder: Path, log: int, words: List[str], listening: Optional[socket.socket]) -> int:
+    """Start launch.sh with its output in the log, and with the port where there is one; returns its pid."""
     pid = os.fork()
     if pid:
         return pid
@@ -208,6 +241,7 @@ def _launch(folder: Path, log: int, words: List[str]) -> int:
         os.dup2(null, 0)
         os.dup2(log, 1)
         os.dup2(log, 2)
+        entry.hand_down(listening)
         _usual_signals()
         os.execv("/bin/bash", ["bash", str(folder / "launch.sh"), *words])
     except BaseException as exc:

@@ -41,6 +41,7 @@ REQUEST_OPTIONAL = {
     "logs": dict,
     "marker": dict,
     "words": list,
+    "entry": bool,
 }
 LAUNCH_SHAPE = {"argv": list, "environment": dict}
 

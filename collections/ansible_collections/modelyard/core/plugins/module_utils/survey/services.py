@@ -141,7 +141,7 @@ def state_digest(home: str) -> str:
     for name in layout.services(home):
         for index, folder in layout.instances(home, name):
             state = layout.state(folder) or {}
-            states[f"{name}/{index}"] = [state.get("keeper"), state.get("ended")]
+            states[f"{name}/{index}"] = [state.get("keeper"), state.get("leader"), state.get("ended")]
     return json.dumps(states, sort_keys=True)
 
 

@@ -31,7 +31,7 @@ def claim(home: str, service: str, runtimes_dir: str = "", instance: Optional[in
         wanted = instance in (None, index)
         keeper, leader = _people(state)
         if wanted:
-            recorded |= leader
+            recorded |= leader | _retired(state)
             sessions |= keeper
             units |= _units(layout.read_json(folder / "instance.json")) | _units((state or {}).get("request"))
         else:
@@ -58,6 +58,13 @@ def _people(state: Optional[Dict[str, Any]]) -> Any:
     if not state or not supervisor.of_this_boot(state):
         return set(), set()
     return tuple({identity.Recorded(int(state[who]["pid"]), int(state[who]["start"]))} for who in ("keeper", "leader"))
+
+
+def _retired(state: Optional[Dict[str, Any]]) -> Set[identity.Recorded]:
+    """Programs that another one has followed, and that work off their last requests."""
+    if not state or not supervisor.of_this_boot(state):
+        return set()
+    return {identity.Recorded(int(one["pid"]), int(one["start"])) for one in state.get("retired", [])}
 
 
 def _units(request: Optional[Dict[str, Any]]) -> Set[str]:

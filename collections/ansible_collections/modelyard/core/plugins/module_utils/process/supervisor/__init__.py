@@ -23,7 +23,11 @@ from ansible_collections.modelyard.core.plugins.module_utils.process.supervisor.
 )
 from ansible_collections.modelyard.core.plugins.module_utils.process.supervisor.plain import Plain
 from ansible_collections.modelyard.core.plugins.module_utils.process.supervisor.screen import Screen
-from ansible_collections.modelyard.core.plugins.module_utils.process.supervisor.systemd import Systemd, release_earlier
+from ansible_collections.modelyard.core.plugins.module_utils.process.supervisor.systemd import (
+    Systemd,
+    release_earlier,
+    unit_is_current,
+)
 
 __all__ = [
     "SUPERVISORS",
@@ -35,6 +39,7 @@ __all__ = [
     "leader_alive",
     "of_this_boot",
     "start_once",
+    "unit_is_current",
 ]
 
 #: How long a unit of an earlier supervisor may take to stop.

@@ -156,5 +156,15 @@ def release_earlier(folder: Path, request: Dict[str, Any], limit_s: float) -> Li
     return Systemd(user=before == "systemd_user").release_unit(folder, state["request"], limit_s)
 
 
+def unit_is_current(folder: Path, request: Dict[str, Any]) -> bool:
+    """Does systemd have the very unit file that lies in the instance's folder?"""
+    name = unit_name(request)
+    try:
+        installed = Manager(request["supervisor"] == "systemd_user").units / name
+        return installed.read_bytes() == (folder / name).read_bytes()
+    except OSError:
+        return False
+
+
 def _is_over(shown: Dict[str, str]) -> bool:
     return shown.get("ActiveState") in ("failed", "inactive") and shown.get("SubState") != "auto-restart"
