@@ -28,9 +28,12 @@ def write(home: Path, service: str, kind: str, ports: list[int], **changes: Any)
     folder = place.folder(str(home), service)
     made = Gateway(kind, folder, SimpleNamespace(base=0, count=0), service=service, backends=names, **changes)
     made.port = made.spec["port"]
+    engines = folder / "run/backends.conf"
+    before = engines.read_bytes() if engines.exists() else None
     made.render()
-    if kind == "nginx":  # a deploy writes it beside, and what nginx reads follows from both
-        (folder / "backends.conf").write_bytes((folder / "run/backends.conf").read_bytes())
+    if kind == "nginx":  # a deploy writes it beside; what nginx reads follows from both when it is prepared
+        (folder / engines.name).write_bytes(engines.read_bytes())
+        engines.write_bytes(before or engines.read_bytes())
     words, environment = control.start_command(folder, made.spec)
     marker = {"MODELYARD_SERVICE": place.name(service), "MODELYARD_INSTANCE": "0"}
     exported = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in {**environment, **marker}.items())
