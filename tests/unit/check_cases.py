@@ -658,11 +658,25 @@ PROCESSES = [
         "PF-GATEWAY",
         lambda: found(
             worlds.survey(programs={"nginx": ""}),
-            worlds.service(gateway={**worlds.NO_GATEWAY, "kind": "nginx", "port": 8100}),
+            worlds.service(gateway={**worlds.NO_GATEWAY, "kind": "nginx", "host": "127.0.0.1", "port": 8100}),
         ),
         "modelyard_services[tiny-qwen3].gateway.kind",
         "nginx is not installed on box",
         "install the package nginx there and leave its own service switched off, or choose the kind modelyard",
+    ),
+    (
+        "PF-OPEN-DOOR",
+        lambda: found(worlds.survey(), worlds.service(listen={"host": "0.0.0.0"}, key_hash="")),
+        "box:8000",
+        "the engines of tiny-qwen3 listen on 0.0.0.0, port 8000, and ask for no API key",
+        "set modelyard_api_keys, or listen.host: 127.0.0.1, where only this host or its gateway is to reach them",
+    ),
+    (
+        "PF-OPEN-DOOR",
+        lambda: found(worlds.survey(), worlds.service(gateway={**worlds.NO_GATEWAY, "kind": "modelyard", "port": 8100})),
+        "box:8100",
+        "the gateway of tiny-qwen3 listens on 0.0.0.0, port 8100, and asks for no API key",
+        "set modelyard_api_keys or gateway.keys_file, or gateway.host: 127.0.0.1, where only this host is to reach it",
     ),
     (
         "PF-SUPERVISOR",

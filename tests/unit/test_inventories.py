@@ -24,7 +24,7 @@ def variables_of(example, **extra):
 
 
 def read(example):
-    variables = variables_of(example, vault_qwen3_14b_32k="sk-of-a-test")
+    variables = variables_of(example, vault_qwen3_14b_32k="sk-of-a-test", vault_minicpm_v_45="sk-of-a-test")
     action = acted(intent, {"roles": str(worlds.ROOT / "roles"), "show": False}, variables)
     action._remote_expand_user = lambda path: path.replace("~", "/home/llm")
     return action.run(None, variables)

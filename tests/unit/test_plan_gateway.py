@@ -6,7 +6,7 @@ import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.plan import files, gateway_files, manifest, meaning, planner, text
 from unit import worlds
 
-GATEWAY = {**worlds.NO_GATEWAY, "kind": "modelyard"}
+GATEWAY = {**worlds.NO_GATEWAY, "kind": "modelyard", "host": "127.0.0.1"}
 HOST = files.Host("/opt/modelyard", "/opt/modelyard/runtimes", "/", (), "ops", "/usr/bin/python3", "1.0", 30.0, {})
 
 
@@ -161,3 +161,29 @@ def test_clients_and_the_manifest_know_the_gateway():
         "  behind it: http://127.0.0.1:8002, http://127.0.0.1:8003",
     ]
     assert "curl -s http://127.0.0.1:8000/v1/chat/completions" in shown
+
+
+@pytest.mark.parametrize(
+    ("address", "engines", "key", "keys_file", "kind", "open_ports"),
+    [
+        ("0.0.0.0", "127.0.0.1", "", "", "modelyard", [8000]),
+        ("", "127.0.0.1", "", "", "nginx", [8000]),
+        ("10.0.0.7", "0.0.0.0", "", "", "modelyard", [8000, 8002]),
+        ("0.0.0.0", "::", "", "/etc/keys", "modelyard", [8002]),  # the engines can be reached past the gateway
+        ("0.0.0.0", "0.0.0.0", "hash", "", "haproxy", []),
+        ("127.0.0.1", "127.0.0.2", "", "", "modelyard", []),
+        ("localhost", "::1", "", "", "modelyard", []),
+    ],
+)
+def test_what_can_be_reached_without_a_key_is_told(address, engines, key, keys_file, kind, open_ports):
+    service = behind(host=address, keys_file=keys_file, kind=kind)
+    service = worlds.merged(service, {"listen": {"host": engines}, "key_hash": key})
+    told = [found for found in planned(service)["findings"] if found["id"] == "PF-OPEN-DOOR"]
+    assert sorted(found["where"] for found in told) == [f"box:{port}" for port in open_ports]
+    assert all(found["severity"] == "warn" and ("keys_file" in found["do"]) <= (kind == "modelyard") for found in told)
+
+
+def test_a_run_about_others_says_nothing_of_an_open_door():
+    other = worlds.service(name="other", listen={"host": "127.0.0.1", "base_port": 9000})
+    plan = planner.plan(worlds.intent(behind(), other, only={"other": []}), worlds.survey())
+    assert "PF-OPEN-DOOR" not in ids(plan)

@@ -84,6 +84,7 @@ CATALOGUE: Dict[str, str] = {
     "PF-NAME-SIMILAR": NOTE,
     "PF-PORT-BUSY": REFUSE,
     "PF-GATEWAY": REFUSE,
+    "PF-OPEN-DOOR": WARN,
     "PF-SUPERVISOR": REFUSE,
     "PF-LINGER": REFUSE,
     # the host

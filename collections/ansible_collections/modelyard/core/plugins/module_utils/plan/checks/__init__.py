@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, Mapping, Sequence
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan.checks import (
+    access,
     admin,
     capacity,
     cards,
@@ -37,6 +38,7 @@ def findings(
         *processes.findings(survey, kept),
         *admin.findings(survey, kept),
         *taken.findings(intent, survey, [*services, *gateways]),
+        *access.findings(survey, services, gateways),
         *supervisors.findings(intent, survey, kept),
         *capacity.findings(survey, concerned),
     ]
