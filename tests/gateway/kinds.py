@@ -123,6 +123,7 @@ class Gateway:
             "log_dir": str(log_dir),
             **changes,
         }
+        self.before: list[str] = []  # words before its command
         self.names = [one["name"] for one in self.spec["backends"]]
         self.process: subprocess.Popen[bytes]
 
@@ -154,7 +155,12 @@ class Gateway:
         argv, environment = control.start_command(self.folder, self.spec)
         with (self.folder / "gateway.log").open("wb") as log:
             self.process = subprocess.Popen(
-                argv, env={**os.environ, **environment}, cwd=self.folder / "run", stdout=log, stderr=log, start_new_session=True
+                [*self.before, *argv],
+                env={**os.environ, **environment},
+                cwd=self.folder / "run",
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         # Where a keeper writes down whom it started.
         (self.folder / "run/gateway.pid").write_text(f"{self.process.pid}\n", encoding="ascii")

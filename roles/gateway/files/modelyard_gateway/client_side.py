@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Deque, List, Optional, Tuple, cast
 
 import httptools
 
-from modelyard_gateway import headers
+from modelyard_gateway import answers, descriptors, headers, routes
 from modelyard_gateway.answers import Refused
 from modelyard_gateway.exchange import Exchange
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 NEXT_WAITS, BACKEND_SLOW, NO_BACKEND_YET = 1, 2, 4
 #: A refused client that still sends is listened to for so long, or it would not get to see our answer. Seconds.
 LINGER_S = 5.0
+#: The same for one that was turned away because there is no room: its descriptor is needed.
+TURNED_AWAY_S = 1.0
 #: Requests that a client may have sent ahead.
 AHEAD_LIMIT = 64
 
@@ -44,6 +46,7 @@ class Client(asyncio.Protocol):
         self._holds = 0
         self._advancing = False
         self._since = 0.0  # when the present pause, or the head, began
+        self._turned_away = False
         self._end_by = 0.0  # when a connection that is being closed is cut; 0: it is not being closed
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -53,6 +56,8 @@ class Client(asyncio.Protocol):
         self.address = str(peer[0]) if isinstance(peer, tuple) else "unknown"
         self._since = self.gateway.now()
         self.gateway.clients.add(self)
+        if self.gateway.descriptors.full(len(self.gateway.clients)):
+            self._turn_away()
 
     def data_received(self, data: bytes) -> None:
         """Part of asyncio."""
@@ -83,6 +88,7 @@ class Client(asyncio.Protocol):
     def connection_lost(self, exc: Optional[Exception]) -> None:
         """Part of asyncio."""
         self.gateway.clients.discard(self)
+        self.gateway.descriptors.turned_away -= self._turned_away
         self._leave()
 
     def pause_writing(self) -> None:
@@ -169,14 +175,14 @@ class Client(asyncio.Protocol):
         elif exchange.complete and exchange is self.current:
             self._advance()
 
-    def close(self, rude: bool = False) -> None:
-        """Close when all is written. `rude`: it may still be sending, so it is listened to for a moment."""
+    def close(self, rude: bool = False, linger_s: float = LINGER_S) -> None:
+        """Close when all is written. `rude`: it may still be sending, so it is listened to for a moment (`linger_s`)."""
         if self._end_by:
             return
         self._deaf = True
         self._ahead.clear()
         if rude and not self.transport.is_closing() and self.transport.can_write_eof():
-            self._end_by = self.gateway.now() + LINGER_S
+            self._end_by = self.gateway.now() + linger_s
             self.let_go(~0)
             self.transport.write_eof()
         else:
@@ -260,6 +266,23 @@ class Client(asyncio.Protocol):
             self.gateway.say("internal error: " + "".join(traceback.format_exception(type(cause), cause, cause.__traceback__)))
             return Refused(500, "internal_error", "The gateway has made a mistake; its log says more", close=True)
         return Refused(400, "bad_request", f"This is no HTTP request that is served here: {error}", close=True)
+
+    def _turn_away(self) -> None:
+        """There is no descriptor for it: it is told at once, before it has asked."""
+        gateway, known = self.gateway, self.gateway.descriptors
+        gateway.count("refused_connections")
+        first = known.first_refusal()
+        if first:
+            gateway.say(first)
+        if known.turned_away >= descriptors.TOLD:
+            self.transport.abort()
+            return
+        self._turned_away = True
+        known.turned_away += 1
+        refused = answers.error(503, "out_of_resources", "The gateway has no descriptors left for more clients")
+        marks = answers.marks(headers.new_id(), None)
+        self.transport.write(answers.whole(503, refused, marks, True, routes.RETRY_AFTER_S))
+        self.close(rude=True, linger_s=TURNED_AWAY_S)
 
     def _leave(self) -> None:
         self._deaf = True

@@ -10,6 +10,7 @@ from typing import Any, Coroutine, Dict, Optional, Set
 from modelyard_gateway import events
 from modelyard_gateway.backends import Backend, Backends
 from modelyard_gateway.client_side import Client
+from modelyard_gateway.descriptors import Descriptors, allowed
 from modelyard_gateway.drains import Drains
 from modelyard_gateway.exchange import Exchange
 from modelyard_gateway.keys import Keys
@@ -47,6 +48,7 @@ class Gateway:
         self.stopping = False
         self.totals: Dict[str, int] = {}
         self.clients: Set[Client] = set()
+        self.descriptors = Descriptors(allowed())
         self.exchanges: Set[Exchange] = set()
         self.queue: Waiting[Exchange] = Waiting(settings.queue_size)
         self.pool = Pool(settings.backend_idle_s)

@@ -12,6 +12,10 @@ from modelyard_gateway import headers
 from modelyard_gateway.backends import Backend
 from modelyard_gateway.headers import ReplyHead
 
+#: Why a connection fails although nothing is wrong with the backend.
+NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+OURS = NO_DESCRIPTORS | {errno.ENOMEM, errno.EADDRNOTAVAIL, errno.ENOBUFS}
+
 
 class Receiver(Protocol):
     """Who gets the reply of a connection."""
@@ -216,16 +220,27 @@ class Pool:
     async def connect(self, backend: Backend, timeout_s: float) -> Connection:
         """A new connection. Raises ConnectError."""
         key = (backend.host, backend.port)
-        make: Any = self._loop.create_connection(lambda: Connection(self, key), backend.host, backend.port)
+
+        async def attempt() -> Connection:
+            make: Any = self._loop.create_connection(lambda: Connection(self, key), backend.host, backend.port)
+            try:
+                _, connection = await make
+            except OSError as error:
+                if error.errno not in NO_DESCRIPTORS or not any(self._idle.values()):
+                    raise
+                self.close_idle(0.0)
+                await asyncio.sleep(0)  # their descriptors are free with the next turn of the loop
+                return await attempt()
+            return cast(Connection, connection)
+
         try:
-            _, connection = await asyncio.wait_for(make, timeout_s)
+            return await asyncio.wait_for(attempt(), timeout_s)
         except (asyncio.TimeoutError, TimeoutError) as error:
             raise ConnectError("timeout", f"no connection within {timeout_s:g} s") from error
         except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EADDRNOTAVAIL, errno.ENOBUFS):
+            if error.errno in OURS:
                 raise ConnectError("ours", f"the gateway cannot open a connection: {error.strerror}") from error
             refused = error.errno == errno.ECONNREFUSED
             raise ConnectError(
                 "refused", "connection refused" if refused else f"no connection: {error.strerror or error}"
             ) from error
-        return cast(Connection, connection)

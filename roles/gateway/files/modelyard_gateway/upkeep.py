@@ -61,6 +61,9 @@ class Upkeep:
             gateway.backends.look_for_hung(now)
             gateway.pool.close_idle(gateway.settings.backend_idle_s)
             self._careful(gateway.changed)
+            news = gateway.descriptors.news(len(gateway.clients))
+            if news:
+                gateway.say(news)
             if turn % FILES_EVERY == 0:
                 gateway.set_clock(time.time())
                 self._careful(self._look_at_files)
