@@ -1,5 +1,5 @@
-"""How many clients may be connected at once. Each can have a connection to a backend as well, so that no request that was taken in
-fails for want of a descriptor.
+"""How many clients may be connected at once. Each can have a connection to a backend as well, so that no request that was taken
+in fails for want of a descriptor.
 """
 
 from __future__ import annotations
