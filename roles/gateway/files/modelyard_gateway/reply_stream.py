@@ -115,6 +115,8 @@ class Stream:
             if usage is None and b'"usage"' in line:
                 usage = next((event["usage"] for event in _events([line]) if event.get("usage")), None)
         told, shown = self._beginning(head)
+        if told is None and (self._thought or (done and (shown or self._reasons))):
+            told = self._thought
         return {
             "finish_reason": ",".join(self._reasons[index] for index in sorted(self._reasons)) or None,
             **shapes.tokens(usage),
@@ -125,7 +127,7 @@ class Stream:
         }
 
     def _beginning(self, head: bytes) -> Tuple[Optional[bool], str]:
-        """(thinking, beginning of the text) as far as the first events tell."""
+        """(thinking, beginning of the text) as far as the first events tell; None where what follows may tell otherwise."""
         text, reasoning, any_choice = "", "", False
         enough = max(self._snippet, ENOUGH)
         for event in _events(head.split(b"\n")):
@@ -144,7 +146,7 @@ class Stream:
         if not any_choice:
             return None, ""
         told = True if reasoning else thinking.in_text(text, False)
-        return (self._thought if told is None else told), text or reasoning
+        return told, text or reasoning
 
 
 def _events(lines: Iterable[bytes]) -> Iterator[Mapping[str, Any]]:

@@ -60,6 +60,13 @@ RULES: Tuple[Rule, ...] = (
         "the prompt is too long for max_model_len {limit}",
         _CONTEXT,
     ),
+    _rule(
+        "max_tokens",
+        (400,),
+        r"max_tokens=(?P<asked>\d+) cannot be greater than max_model_len=(?P<limit>\d+)",
+        "max_tokens asks for {asked} tokens, max_model_len is {limit}",
+        f"lower max_tokens, or plan a larger max_model_len; {_NO_RESTART}",
+    ),
     _rule("context", (400,), r"max_model_len|maximum model length|context length", "the prompt is too long", _CONTEXT),
     _rule(
         "model",
@@ -86,7 +93,7 @@ RULES: Tuple[Rule, ...] = (
     _rule(
         "parameter",
         (400, 422),
-        r"(?:parameter=|\"param\": ?\")(?P<name>[\w, .]{1,60})",
+        r"(?:parameter=|\"param\": ?\")(?P<name>[\w, .]{1,60}?)(?=, value=|[^\w, .]|$)",
         "the parameter {name} is wrong",
         f"correct it in the client; {_NO_RESTART}",
     ),
@@ -165,6 +172,9 @@ BY_STATUS = {
 CLIENT_GONE = BY_STATUS[499]
 TRUNCATED = Cause("truncated", "the answer broke off in the middle", "look at the end of that instance's log", "server")
 IN_STREAM = Cause("stream_error", "the engine reported an error in the middle of the answer", "read the error", "server")
+ABORTED = Cause(
+    "aborted", "the engine gave the request up: it was stopped or told to", "see whether that instance was stopped then", "server"
+)
 UNANSWERED = Cause("no_answer", "there was no answer", "look at that instance's log at that time", "server")
 
 
@@ -206,5 +216,5 @@ def cause(status: Optional[int], body: str = "", truncated: bool = False, client
 
 def ids() -> List[str]:
     """All causes by their id, for documentation and tests."""
-    known: List[Any] = [*RULES, *BY_STATUS.values(), TRUNCATED, IN_STREAM, UNANSWERED]
+    known: List[Any] = [*RULES, *BY_STATUS.values(), TRUNCATED, IN_STREAM, ABORTED, UNANSWERED]
     return sorted({one.id for one in known})

@@ -34,7 +34,10 @@ def cause(line: Mapping[str, Any]) -> Optional[reply_cause.Cause]:
     """Why the request of this line failed; None when it did not."""
     body = line.get("error")
     said = body if isinstance(body, str) else ""
-    return reply_cause.cause(status(line), said, line.get("truncated") is True, line.get("client_gone") is True)
+    found = reply_cause.cause(status(line), said, line.get("truncated") is True, line.get("client_gone") is True)
+    # vLLM ends a stream well that it does not work off because it is stopped.
+    aborted = found is None and "abort" in str(line.get("finish_reason") or "").split(",")
+    return reply_cause.ABORTED if aborted else found
 
 
 def wanted(line: Mapping[str, Any], user: str, request: str, since: str) -> bool:
