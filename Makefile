@@ -28,7 +28,7 @@ bench: $(VENV)/test ## Compare a preflight with Ansible's setup, eight instances
 	@PYTHONPATH=tests $(VENV)/bin/python tools/bench.py
 
 bench-gateway: $(VENV)/test ## Compare the gateway with HAProxy, nginx, vllm-router and a plain proxy (10 minutes; ARGS="--quick": 2)
-	@PYTHONPATH=tools $(VENV)/bin/python -m bench_gateway $(ARGS)
+	@PYTHONPATH=tests:tools:collections $(VENV)/bin/python -m bench_gateway $(ARGS)
 
 lint: $(VENV)/test ## Only the linters and the type check
 	@tools/test.sh lint

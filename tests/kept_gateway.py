@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import gateway_files
 from ansible_collections.modelyard.core.plugins.module_utils.gateway import control, place
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout, supervisor
 from ansible_collections.modelyard.core.plugins.plugin_utils import program
@@ -21,10 +22,7 @@ LINGER_S = 40
 
 def write(home: Path, service: str, kind: str, ports: list[int], **changes: Any) -> Gateway:
     """All its files; its engines listen on `ports`, by index."""
-    names = [
-        {"index": i, "name": f"{service}/{i}", "host": "127.0.0.1", "port": port, "drained": False}
-        for i, port in enumerate(ports)
-    ]
+    names = gateway_files.backends(service, ports)
     folder = place.folder(str(home), service)
     made = Gateway(kind, folder, SimpleNamespace(base=0, count=0), service=service, backends=names, **changes)
     made.port = made.spec["port"]

@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ansible.plugins.filter.core import FilterModule
+import gateway_files
 from ansible_collections.modelyard.core.plugins.module_utils.gateway import control
 from harness import ROOT, free_port, until
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 KINDS = ("modelyard", "haproxy", "nginx")
 PATH = "/usr/sbin:/usr/local/sbin:" + os.environ["PATH"]
@@ -26,21 +25,16 @@ FILES = {
     "haproxy": ("haproxy.cfg", "proxy.json"),
     "nginx": ("nginx.conf", "proxy.json", "run/backends.conf"),
 }
-#: Short enough for tests, and longer than a busy machine needs.
+#: Other than a deploy would have it: short enough for tests, and longer than a busy machine needs.
 QUICK = {
     "timeout_s": 2,
     "connect_timeout_s": 1,
     "header_timeout_s": 5,
     "idle_timeout_s": 20,
     "body_limit_mb": 4,
-    "per_backend_limit": 0,
-    "queue_size": 0,
     "queue_timeout_s": 10,
     "health": {"interval_s": 0.3, "timeout_s": 1, "failures": 2},
     "eject": {"server_errors": 3, "for_s": 1},
-    "hung_after_s": 60,
-    "keys_file": "",
-    "backend_key_file": "",
     "drain_s": 20,
     "log": {"limit_mb": 1, "keep": 3, "snippet": 20, "error_bytes": 1000},
 }
@@ -101,45 +95,23 @@ class Gateway:
         run_dir, log_dir = folder / "run", folder / "logs"
         for one in (run_dir, log_dir):
             one.mkdir(parents=True, exist_ok=True)
-        self.spec: dict[str, Any] = {
-            **QUICK,
-            "kind": kind,
-            "service": "stub",
-            "host": "127.0.0.1",
-            "port": self.port,
-            "admin_host": "127.0.0.1",
-            "admin_port": self.port + 1,
-            "admin_token_file": "",
-            "backends": [
-                {"index": i, "name": f"stub/{i}", "host": "127.0.0.1", "port": stub.base + i, "drained": False}
-                for i in range(stub.count)
-            ],
-            "user": "root" if os.geteuid() == 0 else "llm",
+        places = {
             "program": shutil.which(kind, path=PATH) or "",
             "python": sys.executable,
-            "package_dir": str(ROOT / "roles/gateway/files"),
-            "config": str(folder / control.CONFIG[kind]),
-            "run_dir": str(run_dir),
-            "log_dir": str(log_dir),
-            **changes,
+            "package_dir": str(gateway_files.PACKAGE),
         }
+        engines = [stub.base + index for index in range(stub.count)]
+        self.spec: dict[str, Any] = gateway_files.values(
+            kind, changes.pop("service", "stub"), self.port, engines, folder, **{**QUICK, **places, **changes}
+        )
         self.before: list[str] = []  # words before its command
         self.names = [one["name"] for one in self.spec["backends"]]
         self.process: subprocess.Popen[bytes]
 
     def render(self) -> None:
         """Write the files from the project's templates, as the role does."""
-        environment = Environment(
-            loader=FileSystemLoader(ROOT / "roles/gateway/templates"),
-            trim_blocks=True,
-            keep_trailing_newline=True,
-            undefined=StrictUndefined,
-        )
-        environment.filters.update(FilterModule().filters())
         for name in FILES[self.kind]:
-            template = environment.get_template(Path(name).name + ".j2")
-            text = template.render(ansible_managed="Written by Modelyard.", gateway=self.spec)
-            (self.folder / name).write_text(text, encoding="utf-8")
+            gateway_files.render(Path(name).name + ".j2", self.spec, self.folder / name)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Gateway]:

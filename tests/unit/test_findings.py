@@ -84,7 +84,7 @@ CASES = [
         ),
         "modelyard_services[other].listen.base_port",
         "port 8001 is wanted by tiny-qwen3 and by other",
-        "give each service a base_port of its own, with one port per replica after it",
+        meaning.OWN_PORTS,
     ),
     (
         "PL-ENGINE-KEY-UNKNOWN",

@@ -42,6 +42,14 @@ def test_the_world_of_these_tests_has_the_shape_of_a_real_intent():
     assert set(worlds.intent()) == set(result)
 
 
+def test_the_gateways_program_is_made_only_where_there_is_a_gateway(monkeypatch):
+    service = {"name": "tiny-qwen3", "model": MODEL}
+    entry = {"kind": "modelyard", "port": 8100}
+    assert len(read(modelyard_services=[{**service, "gateway": entry}])["gateway_package"]) == 64
+    monkeypatch.setattr(intent.program, "gateway", lambda: pytest.fail("nobody needs it"))
+    assert read(modelyard_services=[service])["gateway_package"] == ""
+
+
 def test_text_from_the_command_line_becomes_the_wanted_type():
     service = {"name": "tiny-qwen3", "model": MODEL, "listen": {"base_port": "8010"}, "cards": "0,1"}
     result = read(modelyard_services=[service], modelyard_restart="true")

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import ends_with_me
-import jinja2
+import gateway_files
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-TEMPLATES = ROOT / "roles" / "gateway" / "templates"
 PACKAGE = ROOT / "roles" / "gateway" / "files"
 ROUTER = "vllm-router==0.1.17"
 #: The key of all requests. Only one of the measured proxies checks it.
@@ -85,52 +84,9 @@ def answers(port: int) -> bool:
 
 
 def values(kind: str, port: int, engines: list[int], folder: Path, **more: Any) -> dict[str, Any]:
-    """The variable `gateway` of the templates: what the role would give for these engines, everything switched on."""
-    backends = [
-        {"index": number, "name": f"bench/{number}", "host": "127.0.0.1", "port": engine, "drained": False}
-        for number, engine in enumerate(engines)
-    ]
-    return {
-        "kind": kind,
-        "service": "bench",
-        "host": "127.0.0.1",
-        "port": port,
-        "admin_host": "127.0.0.1",
-        "admin_port": port + 1,
-        "admin_token_file": "",
-        "backends": backends,
-        "timeout_s": 300,
-        "connect_timeout_s": 5,
-        "header_timeout_s": 30,
-        "idle_timeout_s": 75,
-        "body_limit_mb": 64,
-        "per_backend_limit": 0,
-        "queue_size": 0,
-        "queue_timeout_s": 60,
-        "health": {"interval_s": 5, "timeout_s": 2, "failures": 3},
-        "eject": {"server_errors": 3, "for_s": 10},
-        "hung_after_s": 120,
-        "keys_file": "",
-        "backend_key_file": "",
-        "log": {"limit_mb": 50, "keep": 3, "snippet": 200, "error_bytes": 8192},
-        "drain_s": 1,
-        "run_dir": str(folder),
-        "log_dir": str(folder),
-        "user": "root" if os.geteuid() == 0 else "",
-        "systemd": False,
-        **more,
-    }
-
-
-def render(template: str, gateway: dict[str, Any], target: Path) -> Path:
-    """A template of the role, as Ansible renders it."""
-    loader = jinja2.FileSystemLoader(TEMPLATES)
-    machine = jinja2.Environment(loader=loader, trim_blocks=True, undefined=jinja2.StrictUndefined, autoescape=False)
-    machine.filters.update(comment=lambda text: f"# {text}", to_nice_json=lambda data: json.dumps(data, indent=2))
-    target.write_text(
-        machine.get_template(template).render(gateway=gateway, ansible_managed="made by the benchmark"), encoding="utf-8"
-    )
-    return target
+    """What a deploy gives for these engines, everything switched on, with all its files in one folder."""
+    places = {"run_dir": str(folder), "log_dir": str(folder), "drain_s": 1}
+    return gateway_files.values(kind, "bench", port, engines, folder, **{**places, **more})
 
 
 def ours(name: str, port: int, engines: list[int], folder: Path, package: Path, keys: bool = False, log: bool = True) -> Proxy:
@@ -141,7 +97,7 @@ def ours(name: str, port: int, engines: list[int], folder: Path, package: Path, 
     keys_file.write_text(f"{hashlib.sha256(KEY.encode()).hexdigest()} bench\n", encoding="ascii")
     keys_file.chmod(0o600)
     gateway = values("modelyard", port, engines, own, keys_file=str(keys_file) if keys else "")
-    config = render("gateway.json.j2", gateway, own / "gateway.json")
+    config = gateway_files.render("gateway.json.j2", gateway, own / "gateway.json")
     if not log:
         config.write_text(json.dumps({**json.loads(config.read_text(encoding="utf-8")), "log": {}}), encoding="utf-8")
     argv = [sys.executable, "-m", "modelyard_gateway", "--config", str(config)]
@@ -152,7 +108,7 @@ def haproxy(port: int, engines: list[int], folder: Path) -> Proxy:
     """HAProxy as the role sets it up."""
     own = folder / "haproxy"
     own.mkdir(exist_ok=True)
-    config = render("haproxy.cfg.j2", values("haproxy", port, engines, own), own / "haproxy.cfg")
+    config = gateway_files.render("haproxy.cfg.j2", values("haproxy", port, engines, own), own / "haproxy.cfg")
     return Proxy("haproxy", port, [program("haproxy"), "-db", "-f", str(config), "-C", str(own)])
 
 
@@ -161,8 +117,8 @@ def nginx(port: int, engines: list[int], folder: Path) -> Proxy:
     own = folder / "nginx"
     own.mkdir(exist_ok=True)
     gateway = values("nginx", port, engines, own)
-    render("backends.conf.j2", gateway, own / "backends.conf")
-    config = render("nginx.conf.j2", gateway, own / "nginx.conf")
+    gateway_files.render("backends.conf.j2", gateway, own / "backends.conf")
+    config = gateway_files.render("nginx.conf.j2", gateway, own / "nginx.conf")
     return Proxy("nginx", port, [program("nginx"), "-c", str(config), "-p", str(own)])
 
 

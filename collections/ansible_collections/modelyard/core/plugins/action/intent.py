@@ -10,7 +10,7 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
-from ansible_collections.modelyard.core.plugins.module_utils.plan import intent, intent_cards, meaning, only, tables
+from ansible_collections.modelyard.core.plugins.module_utils.plan import gateway, intent, intent_cards, meaning, only, tables
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding, refusals
 from ansible_collections.modelyard.core.plugins.plugin_utils import control, plain, program, refuse
 
@@ -71,7 +71,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             show=boolean(show),
             run=control.run_id(),
             only=about,
-            gateway_package=program.gateway_digest(),
+            gateway_package=program.gateway_digest() if any(map(gateway.wanted, services)) else "",
             services=[{**s, "key_hash": _hash(s["name"], keys.get(s["name"]))} for s in services],
         )
         return result

@@ -26,6 +26,10 @@ OURS = {
 }
 SECRET = re.compile(r"(?i)(api_?key|token|secret|password|passwd|credential)")
 PASSWORD_IN_ADDRESS = re.compile(r"://[^/\s]*:[^/\s]*@")
+OWN_PORTS = (
+    "give each service a base_port of its own, with one port per replica after it: for example 8002 behind a gateway on 8000, "
+    "which has its status on 8001"
+)
 TOO_GENERAL = {"vllm", "engine", "server", "service", "llm", "model"}
 #: Smallest and largest sound value of the numbers in a service.
 BOUNDS: Dict[Tuple[str, str], Tuple[float, float]] = {
@@ -104,28 +108,26 @@ def _gateway(wanted: Mapping[str, Any], where: str) -> List[Dict[str, str]]:
 
 
 def _ports(services: List[Dict[str, Any]]) -> List[Dict[str, str]]:
+    """Ports that do not exist, and ports that are wanted twice: by engines, and then by the gateways in front of them."""
+    wanted = [
+        (port, service["name"], f"[{service['name']}].listen.base_port")
+        for service in services
+        for port in instance_ports(service)
+    ]
+    for service in services:
+        entries = zip(gateway.ports(service), ("port", "admin_port"))
+        wanted += [(port, f"the gateway of {service['name']}", f"[{service['name']}].gateway.{key}") for port, key in entries]
     found: List[Dict[str, str]] = []
     owners: Dict[int, str] = {}
-    for service in services:
-        place = f"modelyard_services[{service['name']}].listen.base_port"
-        for port in instance_ports(service):
-            if not 1 <= port <= 65535:
-                found.append(finding("IN-VALUE", place, f"there is no port {port}", "choose ports from 1 to 65535"))
-            elif port in owners:
-                what = f"port {port} is wanted by {owners[port]} and by {service['name']}"
-                do = "give each service a base_port of its own, with one port per replica after it"
-                found.append(finding("IN-PORT-TWICE", place, what, do))
-            owners.setdefault(port, service["name"])
-    for service in services:
-        for port, key in zip(gateway.ports(service), ("port", "admin_port")):
-            place = f"modelyard_services[{service['name']}].gateway.{key}"
-            if not 1 <= port <= 65535:
-                found.append(finding("IN-VALUE", place, f"there is no port {port}", "choose ports from 1 to 65535"))
-            elif port in owners:
-                what = f"port {port} is wanted by {owners[port]} and by the gateway of {service['name']}"
-                do = "give the instances other ports, for example listen.base_port 8002 behind a gateway on 8000"
-                found.append(finding("IN-PORT-TWICE", place, what, do))
-            owners.setdefault(port, f"the gateway of {service['name']}")
+    for port, who, key in wanted:
+        if not 1 <= port <= 65535:
+            found.append(
+                finding("IN-VALUE", f"modelyard_services{key}", f"there is no port {port}", "choose ports from 1 to 65535")
+            )
+        elif port in owners:
+            what = f"port {port} is wanted by {owners[port]} and by {who}"
+            found.append(finding("IN-PORT-TWICE", f"modelyard_services{key}", what, OWN_PORTS))
+        owners.setdefault(port, who)
     return found
 
 
