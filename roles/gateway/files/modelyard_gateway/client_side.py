@@ -1,48 +1,36 @@
-"""Connections of clients: what comes in is parsed here, and becomes one exchange after the other."""
+"""Connections of clients: one exchange after the other, and an end for each connection."""
 
 from __future__ import annotations
 
 import asyncio
-import traceback
-from collections import deque
-from typing import TYPE_CHECKING, Deque, List, Optional, Tuple, cast
+from typing import TYPE_CHECKING, Optional, cast
 
 import httptools
 
 from modelyard_gateway import answers, descriptors, headers, routes
 from modelyard_gateway.answers import Refused
 from modelyard_gateway.exchange import Exchange
+from modelyard_gateway.incoming import Incoming
+from modelyard_gateway.way import BACKEND_SLOW, NO_BACKEND_YET
 
 if TYPE_CHECKING:
     from modelyard_gateway.gateway import Gateway
 
-#: Why nothing is read from a client for the moment.
-NEXT_WAITS, BACKEND_SLOW, NO_BACKEND_YET = 1, 2, 4
+#: Why nothing is read from a client for the moment, beside the reasons of way.py.
+NEXT_WAITS = 1
 #: A refused client that still sends is listened to for so long, or it would not get to see our answer. Seconds.
 LINGER_S = 5.0
 #: The same for one that was turned away because there is no room: its descriptor is needed.
 TURNED_AWAY_S = 1.0
-#: Requests that a client may have sent ahead.
-AHEAD_LIMIT = 64
 
 
-class Client(asyncio.Protocol):
+class Client(Incoming, asyncio.Protocol):
     """One connection of a client. Requests that come ahead of time wait, and are answered in their order."""
 
     def __init__(self, gateway: Gateway) -> None:
-        self.gateway = gateway
+        super().__init__(gateway)
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
-        self.address = ""
         self.slow = False  # has not taken yet what was written
-        self.current: Optional[Exchange] = None  # is being answered
-        self._reading: Optional[Exchange] = None  # its body comes in
-        self._ahead: Deque[Exchange] = deque()
-        self._parser = httptools.HttpRequestParser(self)
-        self._target = b""
-        self._lines: List[Tuple[bytes, bytes]] = []
-        self._head_bytes = 0
-        self._overhead = 0  # bytes since the last of a body
-        self._deaf = False  # what still comes is thrown away
         self._holds = 0
         self._advancing = False
         self._since = 0.0  # when the present pause, or the head, began
@@ -102,54 +90,6 @@ class Client(asyncio.Protocol):
         self.slow = False
         if self.current is not None:
             self.current.client_flow(False)
-
-    # Called by the parser
-
-    def on_message_begin(self) -> None:
-        """A request begins."""
-        self._target, self._lines, self._head_bytes = b"", [], 0
-        self._reading = None
-
-    def on_url(self, part: bytes) -> None:
-        """A part of the target."""
-        self._target += part
-        if len(self._target) > headers.TARGET_LIMIT:
-            raise Refused(414, "uri_too_long", f"The target is longer than {headers.TARGET_LIMIT} bytes", close=True)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """A line of the head; lines after the body (trailers) are dropped."""
-        if self._reading is not None:
-            return
-        self._head_bytes += len(name) + len(value) + 4
-        self._lines.append((name, value))
-        if len(self._lines) > headers.LINES_LIMIT or self._head_bytes > headers.HEAD_LIMIT:
-            limits = f"{headers.LINES_LIMIT} lines or {headers.HEAD_LIMIT} bytes"
-            raise Refused(431, "headers_too_large", f"The head of the request has more than {limits}", close=True)
-
-    def on_headers_complete(self) -> None:
-        """The head is complete: what it asks for begins, or waits for the request before it."""
-        if len(self._ahead) >= AHEAD_LIMIT:
-            raise Refused(400, "too_far_ahead", f"More than {AHEAD_LIMIT} requests were sent ahead of their answers", close=True)
-        self._overhead = 0
-        method = self._parser.get_method().decode("latin-1")
-        http11 = self._parser.get_http_version() != "1.0"
-        given = headers.request(method, self._target, http11, self._parser.should_keep_alive(), self._lines)
-        self._receive(Exchange(self.gateway, self, given))
-
-    def on_body(self, data: bytes) -> None:
-        """A part of the body."""
-        self._overhead = 0
-        if self._reading is not None:
-            self._reading.body(data)
-
-    def on_message_complete(self) -> None:
-        """The request is complete."""
-        self._overhead = 0
-        exchange = self._reading
-        if exchange is not None:
-            exchange.complete = True
-            if exchange is self.current and exchange.over:
-                self._advance()
 
     # For the exchange
 
@@ -244,28 +184,6 @@ class Client(asyncio.Protocol):
                 self.current.flush()
         finally:
             self._advancing = False
-
-    def _refuse(self, refused: Refused) -> None:
-        self._deaf = True
-        reading = self._reading
-        if reading is not None and reading.over and not reading.complete:
-            self.close(rude=True)
-        elif reading is not None and not reading.complete:
-            reading.refuse(refused)
-        else:
-            known = headers.Request("", self._target[: headers.TARGET_LIMIT], True, False, headers.new_id())
-            exchange = Exchange(self.gateway, self, known)
-            exchange.refuse(refused)
-            self._receive(exchange)
-
-    def _reason(self, error: Exception) -> Refused:
-        cause = error.__context__
-        if isinstance(cause, Refused):
-            return cause
-        if cause is not None:
-            self.gateway.say("internal error: " + "".join(traceback.format_exception(type(cause), cause, cause.__traceback__)))
-            return Refused(500, "internal_error", "The gateway has made a mistake; its log says more", close=True)
-        return Refused(400, "bad_request", f"This is no HTTP request that is served here: {error}", close=True)
 
     def _turn_away(self) -> None:
         """There is no descriptor for it: it is told at once, before it has asked."""
