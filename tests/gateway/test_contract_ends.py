@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.gateway import control
 from gateway.clients import in_background, streams
 from gateway.conftest import lacks, with_kinds
-from gateway.kinds import Gateway
+from gateway.kinds import Gateway, request
 from harness import until
 
 
@@ -103,3 +103,26 @@ def test_more_than_the_queue_holds_is_a_429(fresh: Gateway) -> None:
     assert json.loads(body)["error"]["code"] == 429
     thread.join()
     assert all(one.whole(20) for one in seen)
+
+
+@pytest.mark.parametrize("fresh", with_kinds({"v1_only": True}), indirect=True)
+def test_where_the_engines_check_the_key_nothing_is_served_that_they_leave_open(fresh: Gateway) -> None:
+    fresh.stub.tell("/reset")
+    for path in (
+        "/invocations",
+        "//invocations",
+        "/%69nvocations",
+        "/v1",
+        "/v1x/y",
+        "/V1/models",
+        "/metrics",
+        "/echo",
+        "/health/x",
+    ):
+        for method in ("GET", "POST"):
+            status, headers, body = request(fresh.port, method, path, {"model": "stub"} if method == "POST" else None)
+            assert status == 404 and headers["x-request-id"], path
+            assert json.loads(body)["error"]["code"] == 404, path
+    assert sum(fresh.stub.stats["count"]) == 0
+    assert fresh.chat(max_tokens=1)[0] == 200
+    assert [request(fresh.port, "GET", path)[0] for path in ("/v1/models", "/health")] == [200, 200]

@@ -183,6 +183,12 @@ def test_what_can_be_reached_without_a_key_is_told(address, engines, key, keys_f
     assert all(found["severity"] == "warn" and ("keys_file" in found["do"]) <= (kind == "modelyard") for found in told)
 
 
+@pytest.mark.parametrize(("key", "keys_file", "v1_only"), [("", "", False), ("hash", "", True), ("hash", "/etc/keys", False)])
+def test_where_the_engines_ask_for_the_key_only_what_they_guard_is_served(key, keys_file, v1_only):
+    (entry,) = planned(worlds.merged(behind(keys_file=keys_file), {"key_hash": key}))["gateways"]
+    assert entry["gateway"]["v1_only"] is v1_only
+
+
 def test_a_run_about_others_says_nothing_of_an_open_door():
     other = worlds.service(name="other", listen={"host": "127.0.0.1", "base_port": 9000})
     plan = planner.plan(worlds.intent(behind(), other, only={"other": []}), worlds.survey())

@@ -28,6 +28,8 @@ def local(gateway: Gateway, request: Request) -> Optional[bytes]:
         return json.dumps({"status": "ok"}).encode()
     if path == "/gateway" or path.startswith("/gateway/"):
         raise Refused(404, "not_found", "The gateway's own pages are on its admin port only")
+    if gateway.settings.v1_only and not path.startswith("/v1/"):
+        raise Refused(404, "not_served", "Only paths below /v1 are served here: elsewhere the engines would ask for no key")
     return None
 
 

@@ -94,6 +94,8 @@ class Settings:
     eject: EjectSettings = EjectSettings()
     hung_after_s: float = _number(120.0, 0, 86_400, "seconds")
     keys_file: str = ""
+    #: vLLM asks for its key only there; `/invocations` does the same work without one.
+    v1_only: bool = False
     backend_key_file: str = ""
     state_file: str = ""
     log: LogSettings = LogSettings()
@@ -172,6 +174,8 @@ def _mistake(default: Any, bounds: Mapping[str, Any], value: Any) -> str:
             return f"wanted a {'whole ' if whole else ''}number of {bounds['unit']}, got {value!r}"
         if not bounds["low"] <= value <= bounds["high"]:
             return f"wanted {bounds['low']} to {bounds['high']} {bounds['unit']}, got {value!r}"
+    elif isinstance(default, bool):
+        return "" if isinstance(value, bool) else f"wanted true or false, got {value!r}"
     elif not isinstance(value, str) or "\0" in value:
         return f"wanted text, got {value!r}"
     return ""

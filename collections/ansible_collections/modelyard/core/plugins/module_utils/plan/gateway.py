@@ -134,6 +134,8 @@ def _spec(
         **{key: own[key] for key in ("kind", "host", "port", "admin_port", "timeout_s", "body_limit_mb", "per_backend_limit")},
         **{key: own[key] for key in ("queue_size", "queue_timeout_s", "hung_after_s", "keys_file", "drain_s")},
         "service": asked["name"],
+        # Where the engines' key guards the service: they ask for it below /v1 only.
+        "v1_only": bool(service["secured"]) and not own["keys_file"],
         "admin_host": LOOPBACK,
         # On a shared host everybody can reach the loopback: without it any user could take instances out.
         "admin_token_file": f"{folder}/{TOKEN}",
