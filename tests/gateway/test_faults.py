@@ -380,6 +380,21 @@ def test_a_hung_engine_is_shown_and_nothing_is_ended(tmp_path: Path, stub: Stub)
         connection.close()
 
 
+def test_an_engine_that_is_too_busy_for_health_keeps_its_requests_and_gets_more(tmp_path: Path, stub: Stub) -> None:
+    with Gateway("modelyard", tmp_path, stub).running() as made:
+        until(lambda: made.used() == set(made.names), 10, "all are in")
+        connections = [wire(made, post(chat(stream=True, max_tokens=200, x_ms=50))) for _ in range(4)]
+        until(lambda: in_flight(made) == 4, 5, "each engine has a stream")
+        stub.set(0, health="hang")
+        stub.set(1, health="503")
+        until(lambda: "stub/1: down" in made.said(), 10, "what says that it is not well goes out")
+        time.sleep(3)  # more than the failures that take out an engine need
+        assert "stub/0: down" not in made.said() and "stub/0" in made.used()
+        for one in connections:
+            one.close()
+        until(lambda: "stub/0: down" in made.said(), 15, "without tokens it goes out as well")
+
+
 def test_after_a_refusal_the_connection_stays(own: Gateway) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", own.port, timeout=10)
     for path, wanted in (

@@ -194,3 +194,30 @@ def test_drains_of_an_earlier_run():
     found.undrain(found.named("b2"))
     found.drain(found.named("b1"))
     assert [b.draining for b in found.all] == [True, True, False]
+
+
+def test_one_that_is_too_busy_for_health_and_gives_tokens_stays_in():
+    found = make(2)
+    busy = found.pick(0)
+    for now in range(1, 20):
+        found.moved(busy, now - 1, 1000)
+        found.looked(busy, "/health gave no answer within 2 s", now, 1000, silent_s=2.0)
+        assert (busy.state, busy.failed_looks) == ("up", 0)
+    # An answer that it is not well counts, whatever comes beside it.
+    for _ in range(3):
+        found.moved(busy, 20, 1000)
+        found.looked(busy, "/health answered 503", 20, 1000)
+    assert busy.state == "down"
+
+
+@pytest.mark.parametrize(("in_flight", "heard"), [(False, 19.0), (True, 17.0), (True, None)])
+def test_one_that_gives_neither_tokens_nor_an_answer_goes_out(in_flight, heard):
+    found = make(1)
+    (one,) = found.all
+    if in_flight:
+        found.pick(0)
+    if heard is not None:
+        found.moved(one, heard, 1000)
+    for _ in range(3):
+        found.looked(one, "/health gave no answer within 2 s", 20, 1000, silent_s=2.0)
+    assert one.state == "down"

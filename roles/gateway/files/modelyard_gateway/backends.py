@@ -11,6 +11,7 @@ States of a backend:
 
 from __future__ import annotations
 
+import math
 from typing import AbstractSet, Dict, List, Optional, Sequence
 
 from modelyard_gateway.histogram import Histogram
@@ -45,6 +46,7 @@ class Backend:
         self.ejections = 0  # in a row
         self.ejected_until = 0.0
         self.moved_at = now  # when it last gave a byte of any reply, or began to work
+        self.heard_at = -math.inf  # when it last gave a byte of any reply
 
     @property
     def address(self) -> str:
@@ -172,7 +174,8 @@ class Backends:
 
     def moved(self, backend: Backend, now: float, unix: float) -> None:
         """A byte of a reply has come."""
-        backend.moved_at, backend.last_token_at = now, unix
+        backend.moved_at = backend.heard_at = now
+        backend.last_token_at = unix
         if backend.hung:
             backend.hung = False
             self.events.append(f"{backend.name}: replies again")
@@ -191,8 +194,13 @@ class Backends:
 
     # What /health tells
 
-    def looked(self, backend: Backend, problem: str, now: float, unix: float) -> None:
-        """The result of one look at /health; `problem` is empty when it was well."""
+    def looked(self, backend: Backend, problem: str, now: float, unix: float, silent_s: float = 0.0) -> None:
+        """The result of one look at /health; `problem` is empty when it was well, `silent_s`: it gave no answer for so long.
+
+        One that is too busy to answer, and gives tokens meanwhile, is well: taking it out would only burden the others.
+        """
+        if problem and silent_s and backend.in_flight and now - backend.heard_at < silent_s:
+            return
         if problem:
             backend.failed_looks += 1
             if backend.state == DOWN:

@@ -13,6 +13,7 @@ from modelyard_gateway.client_side import Client
 from modelyard_gateway.descriptors import Descriptors, allowed
 from modelyard_gateway.drains import Drains
 from modelyard_gateway.exchange import Exchange
+from modelyard_gateway.health import Look
 from modelyard_gateway.keys import Keys
 from modelyard_gateway.result_log import ResultLog
 from modelyard_gateway.running import Running
@@ -20,6 +21,7 @@ from modelyard_gateway.server_side import Pool
 from modelyard_gateway.settings import Settings, SettingsError
 from modelyard_gateway.upkeep import Upkeep
 from modelyard_gateway.waiting import Waiting
+from modelyard_gateway.way import Way
 
 MIB = 1024 * 1024
 
@@ -50,7 +52,7 @@ class Gateway:
         self.clients: Set[Client] = set()
         self.descriptors = Descriptors(allowed())
         self.exchanges: Set[Exchange] = set()
-        self.queue: Waiting[Exchange] = Waiting(settings.queue_size)
+        self.queue: Waiting[Way] = Waiting(settings.queue_size)
         self.pool = Pool(settings.backend_idle_s)
         self.backends = Backends(settings, self.now(), self.started_at)
         self.log: Optional[ResultLog] = None
@@ -118,10 +120,10 @@ class Gateway:
         self.backends.release(backend)
         self.changed()
 
-    def looked(self, backend: Backend, problem: str) -> None:
+    def looked(self, backend: Backend, seen: Look) -> None:
         """Somebody has looked at /health of a backend."""
         now = self.now()
-        self.backends.looked(backend, problem, now, self.unix(now))
+        self.backends.looked(backend, seen.problem, now, self.unix(now), seen.silent_s)
         self.changed()
 
     def changed(self) -> None:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from modelyard_gateway.backends import EJECTED, Backend
 from modelyard_gateway.headers import ReplyHead
 from modelyard_gateway.server_side import ConnectError, Connection, Pool
+
+
+class Look(NamedTuple):
+    """What one look has shown. `problem`: empty when all is well; `silent_s`: there was no answer for so long, else 0."""
+
+    problem: str
+    silent_s: float = 0.0
 
 
 class _Answer:
@@ -33,8 +40,8 @@ class _Answer:
             self.problem.set_result(problem)
 
 
-async def look(pool: Pool, backend: Backend, timeout_s: float) -> str:
-    """What is wrong with the backend's /health; empty when it is well. Takes `timeout_s` at most."""
+async def look(pool: Pool, backend: Backend, timeout_s: float) -> Look:
+    """What is wrong with the backend's /health. Takes `timeout_s` at most."""
     connection: Optional[Connection] = None
 
     async def ask() -> str:
@@ -46,11 +53,11 @@ async def look(pool: Pool, backend: Backend, timeout_s: float) -> str:
         return await answer.problem
 
     try:
-        return await asyncio.wait_for(ask(), timeout_s)
+        return Look(await asyncio.wait_for(ask(), timeout_s))
     except ConnectError as error:
-        return error.why
+        return Look(error.why, timeout_s if error.kind == "timeout" else 0.0)
     except (asyncio.TimeoutError, TimeoutError):
-        return f"/health gave no answer within {timeout_s:g} s"
+        return Look(f"/health gave no answer within {timeout_s:g} s", timeout_s)
     finally:
         if connection is not None:
             connection.end(reusable=False)

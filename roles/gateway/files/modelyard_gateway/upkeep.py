@@ -42,11 +42,11 @@ class Upkeep:
         while backend in gateway.backends.all:
             wanted = gateway.settings.health
             try:
-                problem = await health.look(gateway.pool, backend, wanted.timeout_s)
+                seen = await health.look(gateway.pool, backend, wanted.timeout_s)
             except Exception as error:
                 events.mistake(error)
-                problem = f"/health could not be asked: {error}"
-            gateway.looked(backend, problem)
+                seen = health.Look(f"/health could not be asked: {error}")
+            gateway.looked(backend, seen)
             await asyncio.sleep(health.pause_s(backend, wanted.interval_s, gateway.now()))
         del self._lookers[backend]
 
