@@ -86,8 +86,8 @@ def main() -> None:
         wanted = module.params["reload"] and runs
         if (module.params["prepare"] or wanted) and not module.check_mode:
             doors.prepare(home, service)
-        if not runs:
-            module.exit_json(changed=False, runs=False, followed=False, backends=[], actions=[])
+        if not runs or module.params["prepare"]:  # who is to be followed may be of another kind
+            module.exit_json(changed=False, runs=runs, followed=False, backends=[], actions=[])
         followed = module.params["follow"] and _followed(module, actions)
         if wanted and not module.check_mode:
             doors.reload(home, service)

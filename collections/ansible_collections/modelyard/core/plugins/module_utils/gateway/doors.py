@@ -34,11 +34,18 @@ def _names(home: str, service: str, indexes: Collection[int]) -> List[str]:
     return [one["name"] for one in known if one["index"] in indexes]
 
 
-def _spec(home: str, service: str) -> Dict[str, Any]:
+def _wanted(home: str, service: str) -> Dict[str, Any]:
+    """What the gateway in the folder is made from, as the last deploy has written it."""
     found = place.spec(home, service)
     if found is None:
         raise GatewayError(f"{place.folder(home, service) / place.SPEC_FILE} is not there or not whole: deploy the service again")
     return found
+
+
+def _spec(home: str, service: str) -> Dict[str, Any]:
+    """The same for asking the gateway that runs: it may be of another kind than the files that wait for its end."""
+    running = ((layout.state(place.folder(home, service)) or {}).get("request") or {}).get("launch", {}).get("settings", {})
+    return {**_wanted(home, service), **{key: kind(running[key]) for key, kind in ASKED.items() if key in running}}
 
 
 def states(home: str, service: str) -> List[Dict[str, Any]]:
@@ -54,7 +61,7 @@ def look(home: str, service: str) -> List[Door]:
 
 def prepare(home: str, service: str) -> None:
     """Before a start or a reload: GatewayError with the program's own words where the configuration cannot be used."""
-    problem = control.prepare(place.folder(home, service), _spec(home, service))
+    problem = control.prepare(place.folder(home, service), _wanted(home, service))
     if problem:
         raise GatewayError(f"its configuration cannot be used, and nothing was stopped or started for it: {problem}")
 
@@ -80,7 +87,7 @@ def follow(home: str, service: str, say: Say) -> bool:
     No client is refused meanwhile. False when the one before had to be left with requests after its own time for them. Raises
     GatewayError when the new one does not come; then the one before serves on.
     """
-    folder, spec = place.folder(home, service), _spec(home, service)
+    folder, spec = place.folder(home, service), _wanted(home, service)
     wanted = layout.read_json(folder / layout.REQUEST_FILE) or {}
     out = _who_is_out(home, service, say)
     try:
@@ -104,11 +111,8 @@ def follow(home: str, service: str, say: Say) -> bool:
 
 def _who_is_out(home: str, service: str, say: Say) -> Optional[List[str]]:
     """By the gateway that runs, which may be of another kind than its files are already; None when it does not say."""
-    folder = place.folder(home, service)
-    running = ((layout.state(folder) or {}).get("request") or {}).get("launch", {}).get("settings", {})
-    spec = {**_spec(home, service), **{key: kind(running[key]) for key, kind in ASKED.items() if key in running}}
     try:
-        return [one["name"] for one in control.status(folder, spec)["backends"] if one["draining"]]
+        return [door.name for door in look(home, service) if door.draining]
     except GatewayError as exc:
         say(f"gateway: who is out is not known: {exc}")
         return None
