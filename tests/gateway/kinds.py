@@ -101,9 +101,8 @@ class Gateway:
             "package_dir": str(gateway_files.PACKAGE),
         }
         engines = [stub.base + index for index in range(stub.count)]
-        self.spec: dict[str, Any] = gateway_files.values(
-            kind, changes.pop("service", "stub"), self.port, engines, folder, **{**QUICK, **places, **changes}
-        )
+        usual = gateway_files.values(kind, "stub", self.port, engines, folder)
+        self.spec: dict[str, Any] = {**usual, **QUICK, **places, **changes}
         self.before: list[str] = []  # words before its command
         self.names = [one["name"] for one in self.spec["backends"]]
         self.process: subprocess.Popen[bytes]

@@ -1,4 +1,4 @@
-"""One program of a keeper after another: orders, and what stands in the way. With real processes: tests/gateway/test_follow.py."""
+"""One program of a keeper after another: orders and obstacles. With real processes: tests/gateway/test_follow.py."""
 
 from __future__ import annotations
 
