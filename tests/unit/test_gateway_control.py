@@ -147,15 +147,20 @@ def test_what_would_not_stay_one_word_is_refused(tmp_path, text):
     assert "run_dir" in said and "backends.0.name" in said
 
 
-def test_prepare_makes_one_admin_token_that_only_its_owner_reads(tmp_path, monkeypatch):
+def prepared(tmp_path, monkeypatch):
+    """The token file of a gateway below the home `tmp_path`, made by `prepare`."""
     monkeypatch.setattr(control, "check_config", lambda folder, spec: "")
-    spec = {"kind": "modelyard", "admin_token_file": str(tmp_path / "run/admin_token")}
-    tokens = []
-    for _ in range(2):
-        assert control.prepare(tmp_path, spec) == ""
-        tokens.append((tmp_path / "run/admin_token").read_text())
+    folder = tmp_path / "services/a.gateway/instance-0"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "run/admin_token"
+    assert control.prepare(folder, {"kind": "modelyard", "admin_token_file": str(path)}) == ""
+    return path
+
+
+def test_prepare_makes_one_admin_token_that_only_its_owner_reads(tmp_path, monkeypatch):
+    tokens = [prepared(tmp_path, monkeypatch).read_text() for _ in range(2)]
     assert (tokens[0] == tokens[1], len(tokens[0].strip())) == (True, 32)
-    assert (tmp_path / "run/admin_token").stat().st_mode & 0o777 == 0o600
+    assert prepared(tmp_path, monkeypatch).stat().st_mode & 0o777 == 0o600
 
 
 def test_prepare_keeps_out_of_nginx_who_is_out_and_forgets_who_is_gone(tmp_path, monkeypatch):

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import signal
 import subprocess
 import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
-from ansible_collections.modelyard.core.plugins.module_utils.gateway import connections, haproxy, nginx, own
+from ansible_collections.modelyard.core.plugins.module_utils.gateway import connections, haproxy, nginx, own, token
 from ansible_collections.modelyard.core.plugins.module_utils.gateway.errors import GatewayError
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
 
@@ -27,7 +26,6 @@ PID_FILE = "gateway.pid"
 #: Settings that only our own gateway knows, and that nobody may believe to be in force.
 KEYS = ("keys_file", "backend_key_file")
 PLAIN = re.compile(r"[\w.:/@+,=~ -]*")
-TOKEN_BYTES = 16
 STEP_S, RELOAD_S, CHECK_S = 0.1, 15.0, 20.0
 Spec = Mapping[str, Any]
 
@@ -58,9 +56,11 @@ def prepare(folder: Path, spec: Spec) -> str:
     nginx reads who is out from the file of its engines, so what a deploy has written is brought together with what it has now.
     """
     for name in ("run", "logs"):
-        (folder / name).mkdir(exist_ok=True)
-    if spec["kind"] == "modelyard":
-        _token(spec["admin_token_file"])
+        if not (folder / name).exists():
+            (folder / name).mkdir()
+            layout.give(folder / name)
+    if spec["kind"] == "modelyard" and spec["admin_token_file"]:
+        token.make(Path(spec["admin_token_file"]), folder.parents[2])
     if spec["kind"] == "nginx":
         run_dir = folder / "run"
         try:
@@ -72,14 +72,6 @@ def prepare(folder: Path, spec: Spec) -> str:
             text = nginx.changed(text, name, out) if name in nginx.drained(text) else text
         nginx.write(run_dir, text)
     return check_config(folder, spec)
-
-
-def _token(path: str) -> None:
-    """Make the admin token where there is none: only who owns the gateway may change anything."""
-    if path and not Path(path).exists():
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w") as file:
-            file.write(f"{secrets.token_hex(TOKEN_BYTES)}\n")
 
 
 def check_config(folder: Path, spec: Spec) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping
 
 from ansible_collections.modelyard.core.plugins.module_utils.gateway.errors import GatewayError
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout
 
 SOCKET, STATE = "admin.sock", "servers.state"
 BACKEND = "engines"
@@ -80,6 +81,7 @@ def save(run_dir: Path) -> None:
     """Write down who is out, for the process after a reload or a restart."""
     fresh = run_dir / f".{STATE}.{os.getpid()}"
     fresh.write_text(ask(run_dir, "show servers state"), encoding="utf-8")
+    layout.give(fresh)
     fresh.replace(run_dir / STATE)
 
 

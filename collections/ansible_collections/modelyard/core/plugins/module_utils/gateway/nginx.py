@@ -9,7 +9,7 @@ from typing import Dict, List
 
 from ansible_collections.modelyard.core.plugins.module_utils.gateway import connections
 from ansible_collections.modelyard.core.plugins.module_utils.gateway.errors import GatewayError
-from ansible_collections.modelyard.core.plugins.module_utils.process import proc
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
 
 BACKENDS = "backends.conf"
 LINE = re.compile(r"^(server [^;#]*?)( down)?; # (.+)$")
@@ -39,6 +39,7 @@ def write(run_dir: Path, text: str) -> None:
     """Whole or not at all."""
     fresh = run_dir / f".{BACKENDS}.{os.getpid()}"
     fresh.write_text(text, encoding="utf-8")
+    layout.give(fresh)
     fresh.replace(run_dir / BACKENDS)
 
 
