@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from http.client import HTTPConnection
 
 import pytest
-from aiohttp import web
 from modelyard_gateway import admin, status_command
 from modelyard_gateway.token_file import TokenProblem, read_token
 from unit.gateway.seen_gateway import SeenGateway
@@ -23,13 +22,7 @@ def served(gateway):
     """Serve the admin application on a free port, in a thread with a loop of its own. Gives the port."""
     loop = asyncio.new_event_loop()
 
-    async def begin():
-        runner = web.AppRunner(admin.application(gateway), shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        return runner
-
-    runner = loop.run_until_complete(begin())
+    runner = loop.run_until_complete(admin.listen(admin.application(gateway), "127.0.0.1", 0, 0.1))
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:

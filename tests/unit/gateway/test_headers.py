@@ -57,6 +57,9 @@ def test_an_id_that_is_not_sane_is_replaced(given_id):
 @pytest.mark.parametrize(
     ("lines", "status"),
     [
+        ([(b"X ", b"1")], 400),
+        ([(b"Transfer-Encoding ", b"chunked")], 400),
+        ([(b"X y", b"1")], 400),
         ([(b"Content-Length", b"1"), (b"Content-Length", b"1")], 400),
         ([(b"Content-Length", b"1, 1")], 400),
         ([(b"Content-Length", b"-1")], 400),
@@ -113,6 +116,7 @@ def test_replies_lose_what_belongs_to_one_connection():
         [(b"Content-Length", b"5"), (b"Transfer-Encoding", b"chunked")],
         [(b"Transfer-Encoding", b"gzip, chunked")],
         [(b"X", b"a\r\nSet-Cookie: b")],
+        [(b"Content-Length ", b"5")],
     ],
 )
 def test_replies_that_two_readers_could_read_differently(lines):

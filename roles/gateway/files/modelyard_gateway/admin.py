@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import math
 import os
 import resource
 import time
 from pathlib import Path
-from typing import AsyncIterator, Optional, Protocol, Tuple
+from typing import Any, AsyncIterator, Dict, Optional, Protocol, Tuple
 
 from aiohttp import web
 
@@ -50,10 +51,18 @@ async def start(gateway: Gateway) -> web.AppRunner:
     wanted = gateway.settings.admin
     if wanted.token_file:
         read_token(wanted.token_file)
-    runner = web.AppRunner(application(gateway), access_log=None, shutdown_timeout=SHUTDOWN_S)
+    return await listen(application(gateway), wanted.host, wanted.port, SHUTDOWN_S)
+
+
+async def listen(app: web.Application, host: str, port: int, shutdown_s: float) -> web.AppRunner:
+    """Serve it there. `shutdown_s`: how long its end waits for requests. OSError when the port is taken."""
+    # Until aiohttp 3.8 it is the listener that waits at its end, since 3.9 the runner.
+    of_runner = "shutdown_timeout" in inspect.signature(web.BaseRunner.__init__).parameters
+    wait: Dict[str, Any] = {"shutdown_timeout": shutdown_s}
+    runner = web.AppRunner(app, access_log=None, **(wait if of_runner else {}))
     await runner.setup()
     try:
-        await web.TCPSite(runner, wanted.host, wanted.port).start()
+        await web.TCPSite(runner, host, port, **({} if of_runner else wait)).start()
     except OSError:
         await runner.cleanup()
         raise

@@ -1,7 +1,8 @@
 """Heads of requests and replies: what is refused, what is dropped on the way, and what is added. Pure functions.
 
-llhttp has refused already what is no HTTP: space before a colon, folded lines, two Content-Lengths, a length beside a transfer
-coding. What matters most is looked at here once more, because it is what one server must not read otherwise than the next.
+llhttp has refused already what is no HTTP: two Content-Lengths, a length beside a transfer coding, folded lines (httptools 0.5
+makes one line of those, with a space, which is as good). What matters most is looked at here once more, because it is what one
+server must not read otherwise than the next.
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ def request(method: str, target: bytes, http11: bool, keep_alive: bool, headers:
     for name, value in headers:
         if _CONTROL.search(value):
             raise Refused(400, "bad_header", f"The header {name.decode('latin-1')} has control characters in it", close=True)
+        if b" " in name:  # httptools 0.5 lets it pass; the next server might take it for the name without it
+            raise Refused(400, "bad_header", f"The header {name.decode('latin-1')!r} has a space in its name", close=True)
         key = name.lower()
         if key not in _REQUEST_DROPS:
             lines.append((name, value))
@@ -187,6 +190,8 @@ def reply(status: int, headers: Headers) -> ReplyHead:
     for name, value in headers:
         if _CONTROL.search(value):
             raise ValueError("a header has control characters in it")
+        if b" " in name:
+            raise ValueError("a header has a space in its name")
         key = name.lower()
         if key not in _REPLY_DROPS:
             lines.append((name, value))
