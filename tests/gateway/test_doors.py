@@ -12,6 +12,8 @@ import kept_gateway
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.gateway import doors, place
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout
+from ansible_collections.modelyard.core.plugins.module_utils.process.by_hand import deployed as by_hand
+from ansible_collections.modelyard.core.plugins.module_utils.process.by_hand import stopping
 from ansible_collections.modelyard.core.plugins.module_utils.process.stop import preview, run
 from gateway.clients import streams
 from gateway.conftest import installed
@@ -114,3 +116,57 @@ def test_a_gateway_that_does_not_answer_stops_no_stop(home: Path) -> None:
     done = run.stop_service(str(home), SERVICE, options=SOON)
     assert "spec.json is not there or not whole: deploy the service again; stopping all the same" in done["actions"][0]
     assert not alive(state["leader"]["pid"])
+
+
+def unit_stop(home: Path, service: str, index: int = 0, **stop: Any) -> tuple[int, list[str]]:
+    """ExecStop of an instance's unit: (exit code, what it said)."""
+    folder = layout.instance_dir(str(home), service, index)
+    if not (folder / layout.REQUEST_FILE).exists():
+        known = layout.state(folder)
+        assert known
+        wanted = {"name": f"{service}/{index}", "index": index, "supervisor": "systemd", "session": service}
+        layout.write_json(folder / layout.REQUEST_FILE, {**known["request"], **wanted})
+        info = {"schema": 1, "service": service, "home": str(home), "instances": [index], "stop": {**SOON, **stop}}
+        layout.write_json(folder.parent / layout.SERVICE_FILE, info)
+    said: list[str] = []
+    return stopping.for_supervisor(by_hand.load(folder.parent), folder, said.append), said
+
+
+def test_the_stop_of_a_unit_takes_its_instance_out_only_for_as_long_as_it_stops(kept: Gateway, home: Path) -> None:
+    thread, seen = begun(kept, max_tokens=30, x_ms=100)
+    code, said = unit_stop(home, SERVICE)
+    assert code == 0, said
+    assert said[0] == f"gateway: {SERVICE}/0 takes no new requests, 2 in flight"
+    assert said[1].startswith(f"gateway: {SERVICE}/0 empty after ")
+    assert said[2].startswith("SIGINT")
+    assert said[-1] == f"gateway: {SERVICE}/0 gets requests again as soon as it answers"
+    thread.join()
+    assert [one.whole(30) for one in seen] == [True] * 4
+    until(lambda: kept.used() == set(kept.names), 15, "both are in use")
+    # One that a person, or the stop that this one is a part of, has taken out before is not let in.
+    start(home, OBEDIENT)
+    doors.put(str(home), SERVICE, [0], True)
+    code, said = unit_stop(home, SERVICE)
+    assert (code, [words for words in said if "again" in words]) == (0, [])
+    assert kept.used() == {f"{SERVICE}/1"}
+
+
+def test_a_unit_waits_for_long_requests_no_longer_than_it_may(kept: Gateway, home: Path) -> None:
+    thread, _ = begun(kept, max_tokens=60, x_ms=100)
+    began = time.monotonic()
+    code, said = unit_stop(home, SERVICE, drain_s=1)
+    assert code == 0, said
+    assert said[1].startswith(f"gateway: {SERVICE}/0 still 2 in flight after ")
+    assert said[1].endswith(" s: going on")
+    assert time.monotonic() - began < 6  # as long as the streams last
+    thread.join()
+
+
+def test_the_stop_of_the_gateways_own_unit_lets_requests_end(kept: Gateway, home: Path) -> None:
+    thread, seen = begun(kept, max_tokens=80, x_ms=100)
+    code, said = unit_stop(home, place.name(SERVICE))
+    assert code == 0, said
+    thread.join()
+    assert [one.whole(80) for one in seen] == [True] * 4
+    assert [words.split(" ")[0] for words in said if words.startswith("SIG")] == ["SIGINT"]
+    assert not place.runs(str(home), SERVICE)

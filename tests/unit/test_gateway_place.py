@@ -46,6 +46,7 @@ class Fake:
         monkeypatch.setattr(doors.place, "spec", lambda home, service: {"kind": "nginx", "backends": names})
         monkeypatch.setattr(doors.control, "status", self.status)
         monkeypatch.setattr(doors.control, "drain", lambda folder, spec, name: self.told.append(name))
+        monkeypatch.setattr(doors.control, "undrain", lambda folder, spec, name: self.told.append(f"in {name}"))
         monkeypatch.setattr(doors.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(doors.time, "sleep", self.sleep)
 
@@ -56,7 +57,8 @@ class Fake:
         counts = self.counts.pop(0) if len(self.counts) > 1 else self.counts[0]
         if isinstance(counts, Exception):
             raise counts
-        return {"backends": [{"name": f"qwen/{i}", "draining": False, "in_flight": n} for i, n in enumerate(counts)]}
+        names = [f"qwen/{i}" for i in range(len(counts))]
+        return {"backends": [{"name": name, "draining": name in self.out, "in_flight": n} for name, n in zip(names, counts)]}
 
 
 def test_all_are_taken_out_before_any_is_waited_for(monkeypatch):
@@ -86,6 +88,30 @@ def test_a_gateway_that_answers_otherwise_stops_no_stop(monkeypatch, answer, sai
     doors.leave("/h", "qwen", [0], 4, fake.said.append)
     assert said in fake.said[0]
     assert fake.said[0].endswith("; stopping all the same")
+
+
+@pytest.mark.parametrize(
+    ("out_before", "ended", "told", "said"),
+    [
+        (False, True, ["qwen/0", "in qwen/0"], "gateway: qwen/0 gets requests again as soon as it answers"),
+        (False, False, ["qwen/0"], "gateway: qwen/0 has not ended and stays out; a deploy that proves it takes it in"),
+        (True, True, [], "gateway: qwen/0 takes no new requests, 0 in flight"),
+    ],
+)
+def test_only_who_took_an_instance_out_takes_it_in_and_only_when_it_has_ended(monkeypatch, out_before, ended, told, said):
+    fake = Fake(monkeypatch, [(0, 0, 0)])
+    fake.out = {"qwen/0"} if out_before else set()
+    with doors.away("/h", "qwen", 0, 4, lambda: ended, fake.said.append):
+        fake.out = {"qwen/0"}
+    assert (fake.told, fake.said[-1]) == (told, said)
+
+
+@pytest.mark.parametrize("wrong", [GatewayError("no answer"), KeyError("draining")])
+def test_a_gateway_that_fails_meanwhile_is_said_and_stops_no_stop(monkeypatch, wrong):
+    fake = Fake(monkeypatch, [(0, 0, 0)])
+    with doors.away("/h", "qwen", 0, 4, lambda: True, fake.said.append):
+        fake.counts = [wrong]
+    assert fake.said[-1] == f"gateway: qwen/0 stays out, a deploy takes it in: {type(wrong).__name__}: {wrong}"
 
 
 def test_an_instance_that_the_gateway_does_not_know_is_not_waited_for(monkeypatch):

@@ -10,6 +10,7 @@ import sys
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.plan import files, planner, unit
 from ansible_collections.modelyard.core.plugins.module_utils.process import identity, proc, systemctl
+from ansible_collections.modelyard.core.plugins.module_utils.process.stop import settings
 from ansible_collections.modelyard.core.plugins.module_utils.process.supervisor import systemd
 from deployed import host
 from hypothesis import given
@@ -77,6 +78,21 @@ def test_its_limits_are_longer_than_what_they_limit(tmp_path):
     service = read(entry["unit_text"])["Service"]
     assert int(service["TimeoutStartSec"]) > 300 + stop["memory_s"]
     assert int(service["TimeoutStopSec"]) > stop["grace_s"] + stop["drain_s"] + stop["memory_s"] + 30 + 10
+
+
+def test_the_unit_of_a_gateway_is_called_so_and_has_the_time_to_let_requests_end(tmp_path):
+    service = worlds.service(gateway={**worlds.service()["gateway"], "kind": "modelyard", "port": 7000, "drain_s": 300})
+    (planned_entry,) = planner.plan(worlds.intent(service), worlds.survey())["gateways"]
+    planned_entry["supervisor"] = "systemd"
+    entry = files.of_service(planned_entry, host(tmp_path))["instances"][0]
+    text = read(entry["unit_text"])
+    assert text["Unit"]["Description"] == "Modelyard gateway tiny-qwen3.gateway/0 on port 7000"
+    stop = files.stop(planned_entry, 2)
+    limits = settings.read("/none", "x", [{"request": entry["request"]}], stop).limits
+    assert limits.drain_s >= 300
+    # Asked once for all that time and 15 s; then TERM twice, KILL, and what the phases between them take.
+    most_s = max(limits.grace_s, limits.drain_s + 15) + 2 * limits.term_s + limits.kill_s + 15
+    assert int(text["Service"]["TimeoutStopSec"]) > most_s
 
 
 def test_the_users_own_unit_names_no_user_and_no_unit_of_the_system(tmp_path):

@@ -1,12 +1,13 @@
 """Instances of a service behind its running gateway: out before they are stopped, in when they have proven themselves.
 
-Everything here may raise GatewayError, except `leave`, which a stop calls: a gateway that does not answer stops no stop.
+Everything here may raise GatewayError, except `leave` and `away`, which stops call: a gateway that does not answer stops no stop.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
-from typing import Any, Callable, Collection, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Collection, Dict, Iterator, List, NamedTuple, Optional
 
 from ansible_collections.modelyard.core.plugins.module_utils.gateway import control, place
 from ansible_collections.modelyard.core.plugins.module_utils.gateway.errors import GatewayError
@@ -170,20 +171,44 @@ def wait_empty(home: str, service: str, indexes: Collection[int], wait_s: float,
         time.sleep(POLL_S)
 
 
-def leave(home: str, service: str, indexes: Collection[int], wait_s: float, say: Say) -> None:
+def leave(home: str, service: str, indexes: Collection[int], wait_s: float, say: Say) -> List[str]:
     """Before these instances are stopped: lead requests elsewhere and let those that run end, for at most `wait_s`.
 
-    They stay out until somebody takes them in again. Nothing is done where no gateway runs. Never raises.
+    They stay out until somebody takes them in again. Nothing is done where no gateway runs. Returns the names of those that were
+    in until now. Never raises.
     """
     if not indexes or not place.runs(home, service):
-        return
+        return []
+    taken: List[str] = []
     try:
-        put(home, service, indexes, True)
+        taken = put(home, service, indexes, True)
         wait_empty(home, service, indexes, wait_s, say)
     except GatewayError as exc:
         say(f"gateway: {exc}; stopping all the same")
     except Exception as exc:  # whatever a gateway of another version answers
         say(f"gateway: it could not be told that instances leave: {type(exc).__name__}: {exc}; stopping all the same")
+    return taken
+
+
+@contextlib.contextmanager
+def away(home: str, service: str, index: int, wait_s: float, over: Callable[[], bool], say: Say) -> Iterator[None]:
+    """An instance is stopped within by its supervisor, which may start it again with nobody there to take it in.
+
+    So it may get requests again right after its end (`over`): from then on the gateway goes by what it sees of the instance. One
+    that somebody else had taken out stays out, and so does one that has not ended. Never raises by itself.
+    """
+    taken = leave(home, service, [index], wait_s, say)
+    yield
+    if not taken or not place.runs(home, service):
+        return
+    if not over():
+        say(f"gateway: {taken[0]} has not ended and stays out; a deploy that proves it takes it in")
+        return
+    try:
+        put(home, service, [index], False)
+        say(f"gateway: {taken[0]} gets requests again as soon as it answers")
+    except Exception as exc:  # as when it leaves
+        say(f"gateway: {taken[0]} stays out, a deploy takes it in: {type(exc).__name__}: {exc}")
 
 
 def would_leave(home: str, service: str, indexes: Collection[int], wait_s: float) -> List[str]:

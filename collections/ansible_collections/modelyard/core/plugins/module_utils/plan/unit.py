@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, List, Mapping
 
+from ansible_collections.modelyard.core.plugins.module_utils.gateway import place
 from ansible_collections.modelyard.core.plugins.module_utils.process.history import LONGEST_WAIT_S
 
 #: What a stop may take beside the waits that are set: TERM, KILL, looking (process/stop).
@@ -35,12 +36,13 @@ def text(request: Mapping[str, Any], stop: Mapping[str, Any], folder: str, pytho
     def command(*more: str) -> str:
         return " ".join(quoted(word) for word in (*words, *more))
 
+    kind = "gateway" if str(request["service"]).endswith(place.SUFFIX) else "engine"
     start_s = int(LONGEST_WAIT_S + float(stop["memory_s"]) + START_REST_S)
     stop_s = int(float(stop["grace_s"]) + float(stop["drain_s"]) + float(stop["memory_s"]) + STOP_REST_S)
     lines: List[str] = [
         "# Written by Modelyard; changes made here are lost at the next deploy.",
         "[Unit]",
-        f"Description=Modelyard engine {request['name']} on port {request['port']}".replace("%", "%%"),
+        f"Description=Modelyard {kind} {request['name']} on port {request['port']}".replace("%", "%%"),
         f"X-Modelyard={folder}",
     ]
     if not own:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
 
+from ansible_collections.modelyard.core.plugins.module_utils.gateway import doors
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
 from ansible_collections.modelyard.core.plugins.module_utils.process.by_hand import deployed, gateway
 from ansible_collections.modelyard.core.plugins.module_utils.process.by_hand.deployed import Deployed, Refused
 from ansible_collections.modelyard.core.plugins.module_utils.process.stop import run as careful
+from ansible_collections.modelyard.core.plugins.module_utils.process.stop import settings
 
 Say = Callable[[str], None]
 
@@ -46,9 +49,17 @@ def for_supervisor(service: Deployed, folder: Path, only_signals: bool, say: Say
     index, place = next(found, (-1, folder))
     if index < 0:
         raise Refused(f"{folder} is no instance of {service.name}")
+    known = layout.state(place)
     layout.asked_to_stop(place)
     options = {"release_supervisor": False, "only_signals": only_signals}
-    result = careful.stop_service(service.home, service.name, [index], options, say)
+    with contextlib.ExitStack() as ended:
+        # One whose API server has ended by itself has no requests, and its gateway has seen that.
+        if known and layout.leader_alive(known):
+            drain_s = settings.read(service.home, service.name, [known]).drain_s
+            ended.enter_context(
+                doors.away(service.home, service.name, index, drain_s, lambda: not layout.leader_alive(known), say)
+            )
+        result = careful.stop_service(service.home, service.name, [index], options, say)
     _say_report(result, say)
     if result["failed"]:
         say(result["msg"])
