@@ -21,14 +21,16 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 RUNTIMES = ROOT / ".cache" / "runtimes"
 BIN = Path(sys.executable).parent
-#: Test processes that may run at once (tools/test.sh), and the ports of each.
+#: Test processes that may run at once (tools/test.sh), and the ports of each. Parts of the tests that run beside each other have
+#: ports of their own.
 WORKERS, PORTS_EACH = 4, 450
+FIRST_PORT = int(os.environ.get("TEST_PORTS", "18100"))
 
 
 def free_port(count: int = 1) -> int:
     """The first of `count` ports in a row that nobody listens on. Test processes that run at once each have their own range."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % WORKERS
-    first = 18100 + worker * PORTS_EACH
+    first = FIRST_PORT + worker * PORTS_EACH
     for base in range(first, first + PORTS_EACH - count, 10):
         sockets = [socket.socket() for _ in range(count)]
         try:
@@ -110,10 +112,16 @@ class Site:
         task_s = {e["event_data"]["task"]: e["event_data"]["duration"] for e in done.events if e["event"] == "runner_on_ok"}
         return Run(done.rc, output, done.stats, tasks, seconds, task_s)
 
+    @property
+    def inventories(self) -> list[Path]:
+        """Where Ansible reads what it is about; what comes later wins."""
+        return [self.inventory]
+
     def begin(self, playbook: str, arguments: tuple[str, ...] = ()) -> subprocess.Popen[str]:
         """Start a playbook in a session of its own and return at once."""
+        named = [word for path in self.inventories for word in ("-i", str(path))]
         return subprocess.Popen(
-            [str(BIN / "ansible-playbook"), "-i", str(self.inventory), f"playbooks/{playbook}.yml", *arguments],
+            [str(BIN / "ansible-playbook"), *named, f"playbooks/{playbook}.yml", *arguments],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

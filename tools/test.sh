@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# All tests, or one part of them: lint unit integration gateway scenarios e2e pythons.
+# All tests, or parts of them one after the other: lint unit integration gateway scenarios e2e pythons.
 # What cannot run here is said; with CI=true leaving anything out is a failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PYTHON="${PYTHON:-python3}"
 VENV=.venv
+LOGS=.cache/test
 parts=("$@")
-[ $# -gt 0 ] || parts=(lint unit integration gateway scenarios pythons e2e)
 left_out=()
 
 install_or_leave_out() {
@@ -14,6 +14,7 @@ install_or_leave_out() {
   local what=$1
   shift
   [ $# -gt 0 ] || return 0
+  [ "${PACKAGES_ASKED:-}" != yes ] || { left_out+=("$what: $* could not be installed"); return 1; }
   if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
     left_out+=("$what: install $*, or run as root on Debian or Ubuntu")
     return 1
@@ -90,7 +91,7 @@ unit() { $VENV/bin/python -m pytest -q "${at_once[@]}" tests/unit; }
 integration() { $VENV/bin/python -m pytest -q "${waiting[@]}" tests/integration; }
 
 # Each kind of gateway has a test process of its own; they mostly wait.
-gateway() { $VENV/bin/python -m pytest -q --numprocesses 4 --dist loadgroup tests/gateway; }
+gateway() { TEST_PORTS=20000 $VENV/bin/python -m pytest -q --numprocesses 4 --dist loadgroup tests/gateway; }
 
 # Containers leave helper processes behind, which process 1 of some CI machines does not take care of.
 scenarios() { $VENV/bin/python tools/reap.py tools/scenarios.sh; }
@@ -126,12 +127,27 @@ pythons() {
   # Only what runs these tests; the linters and molecule are not needed here.
   "$folder/bin/python" -m pip --disable-pip-version-check --quiet --quiet install -c requirements/test.txt \
     -r requirements/control.txt aiohttp httptools hypothesis jsonschema prometheus-client pytest pytest-xdist uvloop
-  "$folder/bin/python" -m pytest -q "${at_once[@]}" tests/unit
+  TEST_EXAMPLES=25 "$folder/bin/python" -m pytest -q "${at_once[@]}" tests/unit
   "$folder/bin/python" -m pytest -q "${waiting[@]}" tests/integration/test_{preflight,refusals,teardown}.py
+}
+
+all() {
+  # What computes, what waits for containers, and what waits for processes, beside each other; then the real engine, which wants the
+  # machine for itself. Nothing is installed by two at once, so packages come first; each part says itself what it leaves out.
+  gateway_packages
+  container_packages || true
+  left_out=()
+  export PACKAGES_ASKED=yes
+  $VENV/bin/python tools/lanes.py tools/test.sh "$LOGS" "lint unit gateway" scenarios "integration pythons"
+  $VENV/bin/python tools/lanes.py tools/test.sh "$LOGS" e2e
 }
 
 make -s "$VENV/test" PYTHON="$PYTHON"
 system_packages
+if [ ${#parts[@]} = 0 ]; then
+  all
+  exit
+fi
 for part in "${parts[@]}"; do
   [ "$part" != gateway ] || gateway_packages
   if [ "$part" != scenarios ] || container_packages; then step "$part" "$part"; fi

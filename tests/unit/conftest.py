@@ -1,11 +1,15 @@
 """What the unit tests share. Property tests take the same examples each time: a failure is a change and no weather."""
 
+import os
+
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.plan import tables
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "unit",
+    # Under a second Python the code is the same, and so are the examples: a part of them is enough (tools/test.sh).
+    max_examples=int(os.environ.get("TEST_EXAMPLES", "100")),
     deadline=None,
     derandomize=True,
     database=None,

@@ -324,7 +324,7 @@ def places(value, path=()):
 GARBAGE = st.sampled_from([None, 5, -1.5, True, "x", "", [], {}, [None], {"index": "x"}, [{"index": 0}]])
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(st.data())
 def test_whatever_people_make_of_a_manifest_the_status_goes_on(data):
     make = data.draw(st.sampled_from([gpu_world, core_world]))

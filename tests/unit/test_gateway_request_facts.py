@@ -89,7 +89,7 @@ values = st.recursive(
 bodies = st.dictionaries(st.sampled_from([*WANTED, "messages", "tools"]) | texts, values, max_size=8)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(bodies, st.data())
 def test_the_ends_never_tell_anything_else_than_the_whole(body, data):
     """Also where the windows cut strings, escapes, numbers or characters in two."""

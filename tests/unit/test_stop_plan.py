@@ -230,7 +230,7 @@ members = st.lists(
 )
 
 
-@settings(max_examples=1000)
+@settings(max_examples=300)
 @given(
     tree=members,
     limits=st.builds(phases.Limits, st.floats(0, 60), st.floats(0, 40), st.floats(0, 20), st.floats(0, 40), st.floats(0, 60)),
@@ -339,7 +339,7 @@ forests = st.lists(
 )
 
 
-@settings(max_examples=1500)
+@settings(max_examples=400)
 @given(forest=forests, indexes=st.none() | st.sets(st.integers(0, 2), min_size=1))
 @example(forest=[(kind, 0, "S") for kind in OURS + NOT_OURS], indexes=None)
 @example(forest=[(kind, i, "S") for kind in OURS + NOT_OURS for i in range(3)], indexes={1})
