@@ -575,10 +575,10 @@ def test_lines_of_samples_in_any_order_give_the_schema(parts, between, command):
 )
 def test_a_long_text_takes_no_long_time_and_deep_brackets_no_stack(unit):
     text = '{"card0": {"' + unit * (60_000 // len(unit))
-    began = time.monotonic()
+    began = time.process_time()  # others may keep the machine busy
     for given_text in (text, text[12:], "HCU Temp Perf\n0 " + text[12:]):
         assert_schema(read_hy_smi(given_text, "hy-smi"))
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 # The filter
