@@ -84,9 +84,14 @@ class ContainerSite(Site):
         # The runner names `inventory` after these, and what comes later wins.
         return super().play(playbook, f"-i {INVENTORY} --limit {self.host} {arguments}", **extra)
 
+    @property
+    def inventories(self) -> list[Path]:
+        """The scenario's own comes first: variables of it name its folder, and the first one is a host's `inventory_dir`."""
+        return [INVENTORY, self.inventory]
+
     def begin(self, playbook: str, arguments: tuple[str, ...] = ()) -> subprocess.Popen[str]:
         """Start a playbook in a session of its own and return at once."""
-        return super().begin(playbook, ("-i", str(INVENTORY), "-i", str(self.inventory), "--limit", self.host, *arguments))
+        return super().begin(playbook, ("--limit", self.host, *arguments))
 
     def drift(self, **extra: Any) -> list[tuple[str, str]]:
         """(kind, what) of each line that the status prints."""

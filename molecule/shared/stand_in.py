@@ -15,5 +15,5 @@ from simulators.engine.install import install, make_model  # found by the line a
 
 if __name__ == "__main__":
     environment, model, options, sysroot = sys.argv[1:]
-    install(environment, json.loads(Path(options).read_text(encoding="utf-8")), sysroot=sysroot)
+    install(environment, json.loads(Path(options).read_text(encoding="utf-8")), systems_packages=True, sysroot=sysroot)
     make_model(model)

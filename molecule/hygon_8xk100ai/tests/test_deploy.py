@@ -1,17 +1,14 @@
 """Eight instances on eight cards, without root, in sessions of screen. The engines are stand-ins, the cards are simulated.
 
-One deploy for all: each test goes on where the one before it ended, and the last ones take the service down.
+One deploy for all: each test goes on where the one before it ended, and the last ones take the service down. What clients of
+their one entry notice is in test_entry.py.
 """
 
 from __future__ import annotations
 
-import json
 import re
 
-import yaml
 from ansible_collections.modelyard.core.plugins.module_utils.judge.acceptance import LADDER
-from container_site import INVENTORY
-from harness import until
 
 NAME = "minicpm-v-4.5"
 COUNT = 8
@@ -45,25 +42,6 @@ def script(server, words):
     return done.returncode, done.stdout + done.stderr
 
 
-def changed(before, after):
-    return [index for index in range(COUNT) if before[index] != after[index]]
-
-
-def variant(server, **changes):
-    """The scenario's service with other values."""
-    file = INVENTORY / "group_vars" / "hygon_8xk100ai.yml"
-    (service,) = yaml.safe_load(file.read_text(encoding="utf-8"))["modelyard_services"]
-    return {**service, **changes}
-
-
-def kill(server, index):
-    """End a whole engine as the kernel would for lack of memory."""
-    shown = server.must(["ps", "-o", "pid=,comm=", "--sid", str(server.state(NAME, index)["keeper"]["pid"])]).splitlines()
-    # Python's resource tracker ends by itself, and gives the shared memory back.
-    server.must(["kill", "-9", *(line.split()[0] for line in shown if line.split()[1] in ("vllm", "VLLM::EngineCor"))])
-    until(lambda: server.comms(NAME, index) == [], 10, "the whole instance has ended")
-
-
 def test_a_deploy_starts_and_accepts_eight_instances(server, deployed):
     assert sorted(server.steps(NAME)) == sorted((step.id, index, True) for step in LADDER for index in range(COUNT))
     assert serving(server) == list(range(COUNT))
@@ -95,61 +73,6 @@ def test_each_instance_has_a_card_of_its_own(server, deployed):
     assert [owner[card["holders"][0]] for card in cards] == list(range(COUNT)), "instance i has card i"
 
 
-def test_a_second_deploy_changes_nothing(server, deployed):
-    before = server.leaders(NAME, COUNT)
-    again = server.play("deploy")
-    assert (again.rc, again.changed) == (0, 0), again.output[-3000:]
-    assert server.leaders(NAME, COUNT) == before
-
-
-def test_a_dead_card_costs_one_eighth(server, deployed):
-    before = server.leaders(NAME, COUNT)
-    kill(server, 3)
-    server.sim("set", "lost", "--card", "3")
-    service = variant(server)
-    server.services = [{**service, "topology": {**service["topology"], "min_replicas": 7}}]
-    server.variables = {"modelyard_checks": {"PF-MEMORY": "off", "PF-CARD-COUNT": "warn"}}
-    run = server.play("deploy")
-    assert run.rc == 0, run.output[-3000:]
-    assert "PL-REPLICAS-FEWER" in run.output
-    assert changed(before, server.leaders(NAME, COUNT)) == []
-    assert serving(server) == [0, 1, 2, 4, 5, 6, 7]
-
-
-def test_of_eight_the_one_that_ended_is_started_again_and_no_other(server, deployed):
-    before = server.leaders(NAME, COUNT)
-    server.sim("clear")
-    server.services, server.variables = [], {}
-    run = server.play("deploy")
-    assert run.rc == 0, run.output[-3000:]
-    assert changed(before, server.leaders(NAME, COUNT)) == [3]
-    assert serving(server) == list(range(COUNT))
-
-
-def test_new_parameters_are_brought_to_one_instance_alone(server, deployed):
-    before = server.leaders(NAME, COUNT)
-    server.services = [variant(server, engine={"max_num_seqs": 5})]
-    run = server.play("deploy", only=f"{NAME}:3", modelyard_restart=True)
-    assert run.rc == 0, run.output[-3000:]
-    assert changed(before, server.leaders(NAME, COUNT)) == [3]
-    argv = [server.state(NAME, index)["request"]["launch"]["argv"] for index in (2, 3)]
-    assert [words[words.index("--max-num-seqs") + 1] for words in argv] == ["4", "5"]
-
-
-def test_a_roll_stops_at_the_first_instance_that_does_not_come_back(server, deployed):
-    before = server.leaders(NAME, COUNT)
-    settings = json.loads(server.must(["cat", "/opt/stand-in/stand-in.json"]))
-    with server.file("/opt/stand-in/stand-in.json", json.dumps({**settings, "ports": {"8003": {"die": "loading"}}})):
-        run = server.play("deploy", modelyard_restart=True)
-    assert run.rc != 0
-    assert f"the restart of {NAME}/1 failed" in run.output
-    assert f"Restarted and proven: {NAME}/0." in run.output
-    others = ", ".join(f"{NAME}/{index}" for index in (2, 4, 5, 6, 7))
-    assert f"Not touched, they run as before: {others}." in run.output
-    assert changed(before, server.leaders(NAME, COUNT)) == [0, 1]
-    assert serving(server) == [0, 2, 3, 4, 5, 6, 7]
-
-
 def test_a_teardown_leaves_nothing_although_the_memory_comes_back_late(server, deployed):
     server.sim("set", "late_release=3")
     used(server)  # only memory that was seen in use can come back late
@@ -168,6 +91,7 @@ def test_two_of_eight_are_started_and_stopped_by_hand(server, deployed):
     code, said = script(server, "N=2 MAX_SEQS=1 ./start_cluster.sh")
     assert code == 0, said
     assert serving(server) == [0, 1]
+    assert said.index(f"{NAME}/1: started") < said.index(f"{NAME}.gateway/0: started")
     code, said = script(server, "./status_cluster.sh")
     assert code == 1, said
     assert f"{NAME}/1: started by hand with --max-num-seqs 1; the next deploy shows the difference" in said

@@ -34,15 +34,17 @@ if __name__ == "__main__":
 """
 
 
-def install(folder, options, python=sys.executable, **settings) -> Path:
+def install(folder, options, python=sys.executable, systems_packages=False, **settings) -> Path:
     """An environment in `folder`, which is returned.
 
     :param options: option names of `vllm serve`, as `options` of plan.tables.vllm.
     :param python: interpreter to make it with.
+    :param systems_packages: packages of that interpreter are seen in it: a gateway needs aiohttp and httptools.
     :param settings: what holds for all instances, see settings.py; `sysroot` names the simulated cards.
     """
     folder = Path(folder).absolute()
-    subprocess.run([python, "-m", "venv", "--without-pip", str(folder)], check=True)
+    more = ["--system-site-packages"] if systems_packages else []
+    subprocess.run([python, "-m", "venv", "--without-pip", *more, str(folder)], check=True)
     site = next(folder.glob("lib/python3*/site-packages"))
     for name, text in PACKAGES.items():
         (site / name).parent.mkdir(parents=True, exist_ok=True)
