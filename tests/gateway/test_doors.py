@@ -77,7 +77,7 @@ def test_an_instance_is_empty_before_it_is_stopped_and_stays_out(kept: Gateway, 
 def test_requests_that_last_longer_are_not_waited_for(kept: Gateway, home: Path) -> None:
     thread, _ = begun(kept, max_tokens=60, x_ms=100)
     done = run.stop_service(str(home), SERVICE, [0], {**SOON, "drain_s": 1})
-    assert f"gateway: {SERVICE}/0 still 2 in flight after 1 s: going on" in done["actions"]
+    assert done["actions"][1].startswith(f"gateway: {SERVICE}/0 still 2 in flight after ")
     assert not done["failed"]
     thread.join()
 
