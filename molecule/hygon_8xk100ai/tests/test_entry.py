@@ -24,22 +24,6 @@ SETTINGS = "/opt/stand-in/stand-in.json"
 
 
 @pytest.fixture(scope="module")
-def server(server):
-    """The server as new; between the tests of this file nothing is reset."""
-    server.put_back()
-    yield server
-    server.put_back()
-
-
-@pytest.fixture(scope="module")
-def deployed(server):
-    """The run that deployed the service."""
-    run = server.play("deploy")
-    assert run.rc == 0, run.output[-4000:]
-    return run
-
-
-@pytest.fixture(scope="module")
 def entry(server, deployed):
     return Entry(server, NAME, 8000)
 
