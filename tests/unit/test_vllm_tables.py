@@ -12,6 +12,7 @@ from unit import worlds
 RELEASES = tables.releases()
 OPTIONS = tables.read_yaml(tables.DATA / "vllm" / "options.yml")
 FACTS = tables.read_yaml(tables.DATA / "vllm" / "facts.yml")
+METRICS = tables.read_yaml(tables.DATA / "vllm" / "metrics.yml")
 BUILDS = tables.read_yaml(tables.DATA / "vendor_builds.yml")["builds"]
 DTK = "0.11.0+das.opt1.rc2.dtk2604.20260128.g0bf89b0c"
 
@@ -191,6 +192,40 @@ def test_facts_that_others_plan_with(release, by_id, least_s):
     assert (table["visibility_by_id"], table["shutdown_least_s"]) == (by_id, least_s)
 
 
+OLD_USAGE, NEW_USAGE = "vllm:gpu_cache_usage_perc", "vllm:kv_cache_usage_perc"
+
+
+@pytest.mark.parametrize(
+    ("version", "usage"),
+    [
+        ("0.8.5", OLD_USAGE),
+        ("0.9.2", OLD_USAGE),
+        ("0.10.2", OLD_USAGE),
+        ("0.11.0", NEW_USAGE),
+        (DTK, NEW_USAGE),
+        ("0.33.0", NEW_USAGE),
+    ],
+)
+def test_the_kv_cache_is_read_under_the_name_that_the_release_exports(version, usage):
+    assert tables.vllm(version)["metrics"]["kv_usage"] == usage
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_every_release_says_how_loaded_it_is(release):
+    metrics = tables.vllm(release)["metrics"]
+    assert set(metrics) == {"running", "waiting", "kv_usage", "preemptions", "prompt_tokens", "generation_tokens"}
+    assert all(name.startswith("vllm:") for name in metrics.values())
+    assert len(set(metrics.values())) == len(metrics)
+    counters = {key for key, name in metrics.items() if name.endswith("_total")}
+    assert counters == {"preemptions", "prompt_tokens", "generation_tokens"}
+
+
+def test_metrics_speak_of_releases_that_exist_in_order():
+    for name, history in METRICS.items():
+        assert list(history) == sorted(history, key=order), name
+        assert set(history) <= set(RELEASES), name
+
+
 @pytest.mark.parametrize(
     ("version", "release", "backend", "vendor"),
     [
@@ -219,6 +254,7 @@ def test_what_nobody_described_is_not_guessed(version):
     assert tables.build(version) is None
     table = tables.vllm(version)
     assert (table["known"], names(table), table["defaults"], table["visibility_by_id"]) == (False, [], {}, False)
+    assert table["metrics"] == {}
     service = worlds.service(engine={"max_model_len": 4096, "nonsense": 1})
     assert launch.engine_findings(service["engine"], table, "x") == []
     assert "--max-model-len" not in launch.arguments(service, 8000, table)

@@ -156,6 +156,7 @@ def _service(
         "acceptance": dict(wanted["acceptance"]),
         "secured": bool(wanted["key_hash"]),
         "runtime": chosen,
+        "metrics": dict(table["metrics"]),
         "eager_off": launch.option("enforce_eager", False, table),
         "instances": decided.instances,
         "left_out": [{"index": index, "why": why} for index, why in sorted(choice.left_out.items())],

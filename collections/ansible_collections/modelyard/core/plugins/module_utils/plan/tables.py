@@ -95,8 +95,8 @@ def build(version: str) -> Optional[Build]:
 @functools.cache
 def vllm(version: str) -> Dict[str, Any]:
     """The table of one vLLM version (vllm_table.py says what is in it). Whoever gets it must not change it."""
-    histories = read_yaml(DATA / "vllm" / "options.yml")["options"]
-    return table(version, build(version), histories, read_yaml(DATA / "vllm" / "facts.yml"))
+    options, facts, metrics = (read_yaml(DATA / "vllm" / f"{name}.yml") for name in ("options", "facts", "metrics"))
+    return table(version, build(version), options["options"], facts, metrics)
 
 
 def backend(name: str) -> Dict[str, Any]:

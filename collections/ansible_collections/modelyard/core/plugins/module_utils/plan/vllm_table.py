@@ -24,8 +24,14 @@ def order(release: str) -> Tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"[0-9]+", release))
 
 
-def table(version: str, build: Optional[Build], histories: Mapping[str, Any], facts: Mapping[str, Any]) -> Dict[str, Any]:
-    """The table of one version. `histories`: options.yml, `facts`: facts.yml; without a `build` nothing is known.
+def table(
+    version: str,
+    build: Optional[Build],
+    histories: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    metrics: Mapping[str, Mapping[str, str]],
+) -> Dict[str, Any]:
+    """The table of one version. Those of all: options.yml, facts.yml, metrics.yml; without a `build` nothing is known.
 
     release      what people are shown; forks in full
     known        False: nothing below holds anything
@@ -35,10 +41,11 @@ def table(version: str, build: Optional[Build], histories: Mapping[str, Any], fa
     idle         keys that are accepted and do nothing: {since, do}
     values       values that this release does not take: {words, since, do}
     defaults     options to write out where the inventory does not set them
+    metrics      names at /metrics: running, waiting, kv_usage, preemptions, generation_tokens, prompt_tokens
     shutdown_least_s, visibility_by_id
     """
     if build is None:
-        keys = ("removed", "later", "request_fields", "idle", "values", "defaults")
+        keys = ("removed", "later", "request_fields", "idle", "values", "defaults", "metrics")
         nothing: Dict[str, Any] = {key: {} for key in keys}
         nothing.update(release=version, known=False, options={kind: [] for kind in KINDS}, owned=facts["owned"])
         return {**nothing, "shutdown_least_s": 0.0, "visibility_by_id": False}
@@ -70,6 +77,7 @@ def table(version: str, build: Optional[Build], histories: Mapping[str, Any], fa
         },
         "values": {name: known for name, known in facts["values"].items() if name in there and order(known["since"]) > now},
         "defaults": _defaults(now, there, facts["defaults"], build.facts.get("defaults", {})),
+        "metrics": {name: str(_at(history, now, "")) for name, history in metrics.items()},
         "shutdown_least_s": float(_at(facts["shutdown_least_s"], now, 0)),
         "visibility_by_id": bool(build.facts.get("visibility_by_id", _at(facts["visibility_by_id"], now, False))),
     }
