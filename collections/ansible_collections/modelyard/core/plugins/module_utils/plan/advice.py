@@ -2,15 +2,14 @@
 
 Sources: how vLLM plans a card's memory (vLLM 0.33, v1/worker/gpu_worker.py and v1/core/kv_cache_utils.py): the share of the
 card that gpu_memory_utilization allows must hold the weights, what a pass over the longest batch needs, and the KV cache of at
-least one request of max_model_len tokens. Bytes of a token: layers x KV heads of a rank x (key + value dimension) x bytes of a
-number.
+least one request of max_model_len tokens (kv_cache.py).
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from ansible_collections.modelyard.core.plugins.module_utils.plan import model
+from ansible_collections.modelyard.core.plugins.module_utils.plan import attention, kv_cache, model
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
 from ansible_collections.modelyard.core.plugins.module_utils.plan.numbers import number
 
@@ -21,47 +20,20 @@ OVERHEAD_MIB = 2048
 WEIGHTS_FACTOR = 1.2
 #: The share of a card that an engine takes where nothing is set: 0.9 up to vLLM 0.19, 0.92 from 0.20. The smaller one.
 SHARE = 0.9
-BYTES = {"float32": 4, "float": 4, "float16": 2, "half": 2, "bfloat16": 2}
 
 
-class Shape(NamedTuple):
-    """What config.json says of a model's attention; None where it does not say."""
-
-    heads: Optional[int]
-    kv_heads: Optional[int]
-    layers: Optional[int]
-    head_size: Optional[int]
-    bytes: int
-    latent: bool  # multi-head latent attention: other rules for the cache
-
-
-def shape(config: Mapping[str, Any]) -> Shape:
-    """Of models with several parts (pictures, speech) the part that writes text counts."""
-    own = next((config[key] for key in ("text_config", "llm_config") if isinstance(config.get(key), dict)), config)
-
-    def whole(key: str) -> Optional[int]:
-        value = own.get(key)
-        return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
-
-    heads, hidden = whole("num_attention_heads"), whole("hidden_size")
-    size = whole("head_dim") or (hidden // heads if heads and hidden else None)
-    kind = str(own.get("dtype") or own.get("torch_dtype") or config.get("dtype") or config.get("torch_dtype") or "")
-    kv_heads = whole("num_key_value_heads") or heads
-    return Shape(heads, kv_heads, whole("num_hidden_layers"), size, BYTES.get(kind, 2), "kv_lora_rank" in own)
-
-
-def kv_mib(found: Shape, tp: int, tokens: int) -> Optional[float]:
+def kv_mib(config: Mapping[str, Any], engine: Mapping[str, Any], tp: int, tokens: int) -> Optional[float]:
     """MiB of KV cache that one rank needs for a request of so many tokens; None where config.json does not tell."""
-    if found.latent or not (found.kv_heads and found.layers and found.head_size):
-        return None
-    return found.layers * max(1, found.kv_heads // tp) * 2 * found.head_size * found.bytes * tokens / 2**20
+    layout = attention.layout(config, engine, tp)
+    found = kv_cache.cache(layout, engine, "")
+    return kv_cache.request_bytes(found, tokens) / 2**20 if layout.kinds else None
 
 
 def need_mib(listing: Mapping[str, Any], engine: Mapping[str, Any], tp: int) -> float:
     """MiB that one rank needs at least, estimated."""
     weights = model.weights_mib(listing) / tp
     tokens = number(engine.get("max_model_len")) or model.longest_context(listing)
-    cache = kv_mib(shape(listing["config"] or {}), tp, tokens) if tokens else None
+    cache = kv_mib(listing["config"] or {}, engine, tp, tokens) if tokens else None
     return weights * WEIGHTS_FACTOR if cache is None else weights + cache + OVERHEAD_MIB
 
 
@@ -74,7 +46,7 @@ def share(engine: Mapping[str, Any]) -> float:
 def findings(wanted: Mapping[str, Any], listing: Optional[Mapping[str, Any]], where: str) -> List[Dict[str, str]]:
     """A tensor parallel size that the model cannot be split by."""
     tp = int(wanted["topology"]["tensor_parallel_size"])
-    heads = shape(listing["config"] or {}).heads if listing and "hf_overrides" not in wanted["engine"] else None
+    heads = attention.shape(listing["config"] or {}).heads if listing and "hf_overrides" not in wanted["engine"] else None
     if not heads or heads % tp == 0:
         return []
     fitting = ", ".join(str(size) for size in range(1, heads + 1) if heads % size == 0 and size <= max(8, tp))
@@ -124,7 +96,7 @@ def topology(wanted: Mapping[str, Any], listing: Optional[Mapping[str, Any]], ca
 
 
 def _sizes(listing: Mapping[str, Any]) -> List[int]:
-    heads = shape(listing["config"] or {}).heads
+    heads = attention.shape(listing["config"] or {}).heads
     return [size for size in (2, 4, 8, 16) if not heads or heads % size == 0]
 
 
