@@ -1,0 +1,176 @@
+"""Action: which max_model_len do the prompts of a file on the control node need, and what does it cost on this host?
+
+The file is brought to the host in parts of at most 32 MiB, one after the other. Each is readable for its owner alone, and gone as
+soon as it is being counted. So no host needs room for the whole file, and no part stays when a run is broken off.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible_collections.modelyard.core.plugins.module_utils.plan import (
+    attention,
+    context_fit,
+    context_fit_text,
+    kv_cache,
+    model,
+    prompts,
+    tables,
+)
+from ansible_collections.modelyard.core.plugins.module_utils.plan.token_counts import Counts
+from ansible_collections.modelyard.core.plugins.plugin_utils import call, report
+from ansible_collections.modelyard.core.plugins.plugin_utils.parts import parts
+from ansible_collections.modelyard.core.plugins.plugin_utils.plain import plain
+
+display = Display()
+LIMIT_HOSTS = "name one host with --limit: the prompts are brought to no more hosts than need be"
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]
+    """Arguments: `file`, `plan` (plan_result), `service`, `model`, `runtime`, `reserve`, `plain`, `json`, `program`, `home`."""
+
+    TRANSFERS_FILES = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Count, judge, show, write down."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        variables = task_vars or {}
+        args = plain(self._task.args)
+        hosts = [str(name) for name in variables.get("ansible_play_hosts_all", [])]
+        if len(hosts) > 1:
+            raise AnsibleActionFail(f"the run is about {len(hosts)} hosts ({', '.join(hosts[:4])} ...): {LIMIT_HOSTS}")
+        path = _file(str(args["file"] or ""))
+        subject = _subject(args)
+        engine = subject["engine"]
+        asked = {
+            "program": args["program"],
+            "python": f"{subject['runtime']}/bin/python" if subject["runtime"] else "",
+            "model": str(engine.get("tokenizer") or subject["model"]),
+            "chat_template": str(engine.get("chat_template") or ""),
+            "trust": bool(engine.get("trust_remote_code")),
+            "home": args["home"],
+            "service": subject["service"],
+        }
+        display.display(f"  loading the tokenizer in {asked['model']}")
+        seen = call.module(self, "prompt_tokens", asked, variables)
+        if seen["problem"]:
+            display.display(f"  no tokenizer: {seen['problem']}. Only lines that hold numbers of tokens can be counted")
+        layout = attention.layout(seen["config"], engine, subject["tp"])
+        found = kv_cache.cache(layout, engine, subject["backend"])
+        wanted = context_fit.wish(
+            subject["name"], engine, subject["backend"], subject["tp"], seen["config"], seen["deployed"]["max_model_len"]
+        )
+        counts = Counts(int(args["reserve"]), wanted.today)
+        self._count(path, counts, {**asked, "plain": args["plain"]}, variables)
+        space = context_fit.room(found, wanted, seen["deployed"]["cache"], subject["free"])
+        judged = {**context_fit.judge(counts, wanted, found, space), "tokenizer": seen["tokenizer"], "problem": seen["problem"]}
+        judged.update(file=path.name, service_runs=seen["deployed"]["running"], template=seen["template"])
+        display.display("\n" + context_fit_text.report(judged, hosts[0] if hosts else "", path.name))
+        if args["json"]:
+            target = Path(str(args["json"])).expanduser()
+            report.write(target, {str(variables.get("inventory_hostname", "")): judged})
+            display.display(f"  Written: {target}")
+        result.update(changed=False, fit=judged)
+        if not counts.prompts:
+            result.update(
+                failed=True, msg=f"{path} holds no prompt that could be counted: {judged['damaged']['reasons'] or 'empty'}"
+            )
+        return result
+
+    def _count(self, path: Path, counts: Counts, asked: dict[str, Any], variables: dict[str, Any]) -> None:
+        """Part after part, each added to `counts`."""
+        began, done, whole = time.monotonic(), 0, path.stat().st_size
+        try:
+            with path.open("rb") as stream:
+                for number, (first, data, size) in enumerate(parts(stream, prompts.LINE_BYTES), 1):
+                    if data is None:
+                        counts.lines += 1
+                        counts.damage(first, f"it is longer than {prompts.LINE_BYTES // 2**20} MiB")
+                    else:
+                        place = self._brought(number, data)
+                        part = {**asked, "part": place, "first_line": first, "reserve": counts.reserve}
+                        answer = call.module(self, "prompt_tokens", {**part, "limit": counts.limit or 0}, variables)
+                        counts.merge(plain(answer["counts"]))
+                    done += size
+                    display.display("  " + _progress(done, whole, counts.prompts, time.monotonic() - began))
+        except OSError as exc:
+            raise AnsibleActionFail(f"{path} could not be read: {exc.strerror}") from exc
+
+    def _brought(self, number: int, data: bytes) -> str:
+        """Bring a part to the host; its place there, in Ansible's own folder, which only this user may enter."""
+        place = str(self._connection._shell.join_path(self._connection._shell.tmpdir, f"prompts-{number}"))
+        try:
+            self._transfer_data(place, data)
+            self._remote_chmod((place,), "u=rw,g=,o=")
+        except AnsibleError as exc:
+            size = f"{len(data) / 2**20:.0f} MiB"
+            raise AnsibleActionFail(
+                f"part {number} of the prompts ({size}) could not be brought to the host: {' '.join(str(exc).split())[:300]}. "
+                "Is its disk full? Parts go to Ansible's remote_tmp (~/.ansible/tmp). Nothing was left there"
+            ) from exc
+        return place
+
+
+def _file(name: str) -> Path:
+    path = Path(name).expanduser()
+    if not name:
+        raise AnsibleActionFail(
+            "which prompts? Give -e context_fit_file=FILE, a file on this control node; see docs/context-fit.md"
+        )
+    if not path.is_file():
+        raise AnsibleActionFail(f"{path} is no file on this control node")
+    return path
+
+
+def _subject(args: Mapping[str, Any]) -> dict[str, Any]:
+    """What the question is about: a service of the plan, or a model folder with a runtime.
+
+    {name, service, engine, backend, tp, model, runtime, free}; `free`: bytes for the cache of a rank, as far as they can be told.
+    """
+    if args["model"]:
+        alone = {"name": args["model"], "service": "", "engine": {}, "backend": "", "tp": 1, "free": None}
+        return {**alone, "model": args["model"], "runtime": args["runtime"]}
+    services = {service["name"]: service for service in args["plan"]["services"]}
+    names = ", ".join(services) or "none"
+    name = args["service"] or (next(iter(services)) if len(services) == 1 else "")
+    if name not in services:
+        asked = f"{name} is no service of this host" if name else "which service? Give -e context_fit_service=NAME"
+        raise AnsibleActionFail(f"{asked}; there are: {names}. Without a service: context_fit_model and context_fit_runtime")
+    service = services[name]
+    return {
+        "name": name,
+        "service": name,
+        "engine": service["engine"],
+        "backend": service["backend"],
+        "tp": int(service["topology"]["tensor_parallel_size"]),
+        "model": service["model"]["path"],
+        "runtime": args["runtime"] or service["runtime"]["path"],
+        "free": _free(service, args["plan"]),
+    }
+
+
+def _free(service: Mapping[str, Any], plan: Mapping[str, Any]) -> float | None:
+    """Bytes for the KV cache of a rank before a start: what an engine takes on CPUs, an estimate on cards."""
+    survey = json.loads(plan["survey_json"])
+    backend = tables.backend(service["backend"])
+    if backend.get("cores_as_cards"):
+        return float(backend["kv_cache_default_mib"]) * 2**20
+    named = {card for instance in service["instances"] for rank in instance["cards"] for card in rank}
+    cards = [card for card in survey["cards"].get(service["backend"], []) if card["index"] in named]
+    totals = [card["memory_total_mib"] for card in cards if card.get("memory_total_mib")]
+    listing = survey["models"].get(service["model"]["path"])
+    weights = model.weights_mib(listing) if listing and listing["exists"] else 0.0
+    tp = int(service["topology"]["tensor_parallel_size"])
+    return context_fit.estimated(weights, totals, service["engine"], tp)
+
+
+def _progress(done: int, whole: int, count: int, seconds: float) -> str:
+    left = f", about {seconds * (whole - done) / done:.0f} s to go" if 0 < done < whole else ""
+    return f"{done / 2**20:.1f} of {max(done, whole) / 2**20:.1f} MiB, {count} prompt(s), {seconds:.0f} s{left}"

@@ -1,0 +1,75 @@
+"""What people read about the context that prompts need. Pure functions over the result of context_fit.judge."""
+
+from __future__ import annotations
+
+from typing import Any, List, Mapping, Sequence
+
+from ansible_collections.modelyard.core.plugins.module_utils.plan import text
+from ansible_collections.modelyard.core.plugins.module_utils.plan.context_fit import size
+
+SHARES = ("p50", "p95", "p99", "max")
+#: Lines that are named here; the JSON has more.
+NAMED = 5
+
+
+def report(found: Mapping[str, Any], host: str, file: str) -> str:
+    """A short table, what was passed over, what the memory costs, and what to do."""
+    lines = [f"Context of {found['subject']} on {host}: {found['prompts']} prompt(s) in {found['lines']} line(s) of {file}"]
+    if found["prompts"]:
+        rows: List[Sequence[Any]] = [("tokens", *SHARES)]
+        rows += [("prompt", *(found["tokens"][share] for share in SHARES))]
+        rows += [("with its answer", *(found["with_answer"][share] for share in SHARES))]
+        lines += text.table(rows) + _counted(found)
+    lines += _passed_over(found)
+    lines += _memory(found["memory"], found["max_model_len"]["today"])
+    return "\n".join([*lines, *(f"  -> {line}" for line in found["advice"])])
+
+
+def _counted(found: Mapping[str, Any]) -> List[str]:
+    silent = found["prompts"] - found["answers_stated"]
+    lines = []
+    if silent:
+        lines.append(f"  {found['reserve']} tokens are kept for an answer where the line does not say it ({silent} prompt(s))")
+    limits = found["max_model_len"]
+    if limits["today"]:
+        source = "inventory" if limits["planned"] else "as the model was made"
+        share = f"{100 * found['refused'] / found['prompts']:.1f} %"
+        refused = f"{found['refused']} of {found['prompts']} refused ({share})"
+        short = f", {found['short']} more get no room for the whole answer" if found["short"] else ""
+        lines.append(f"  max_model_len {limits['today']} ({source}) today: {refused}{short}")
+    lines.append("  longest: " + ", ".join(f"line {one['line']} ({one['tokens']})" for one in found["longest"][:NAMED]))
+    if found["with_pictures"]:
+        lines.append(f"  {found['with_pictures']} prompt(s) hold pictures or the like; what they take is not in the figures")
+    return lines
+
+
+def _passed_over(found: Mapping[str, Any]) -> List[str]:
+    damaged, lines = found["damaged"], []
+    if damaged["lines"]:
+        first = damaged["first"][:NAMED]
+        named = ", ".join(f"line {one['line']} ({one['why']})" for one in first)
+        more = damaged["lines"] - len(first)
+        lines.append(f"  {damaged['lines']} damaged passed over: {named}{f' and {more} more' if more > 0 else ''}")
+    if found["skipped"]:
+        lines.append(f"  {found['skipped']} line(s) hold no prompt: empty, a note of the log, a request that counted none")
+    return lines
+
+
+def _memory(memory: Mapping[str, Any], today: Any) -> List[str]:
+    if not memory["kinds"]:
+        return []
+    kinds = ", ".join(f"{kind['layers']} {kind['name']}{_window(kind)}" for kind in memory["kinds"])
+    lines = [
+        f"  KV cache: {size(memory['token_bytes'])} a token and {'card' if memory['ranks'] == 1 else 'rank'}; layers: {kinds}"
+    ]
+    lines += [f"  {gap}" for gap in memory["gaps"]]
+    rows: List[Sequence[Any]] = [("max_model_len", "refused", "shorter", "a request takes", "fit at once")]
+    for row in memory["lengths"]:
+        name = f"{row['max_model_len']} (today)" if row["max_model_len"] == today else row["max_model_len"]
+        fit = "?" if row["fit"] is None else row["fit"]
+        rows.append((name, row["refused"], row["short"], size(row["request_bytes"]), fit))
+    return lines + text.table(rows)
+
+
+def _window(kind: Mapping[str, Any]) -> str:
+    return f" ({kind['window']} tokens)" if kind["window"] else ""
