@@ -15,7 +15,7 @@ from ansible.plugins.loader import connection_loader
 from ansible.template import Templar
 from ansible_collections.modelyard.core.plugins.action import survey_host
 from ansible_collections.modelyard.core.plugins.module_utils.judge import card_causes, card_report
-from ansible_collections.modelyard.core.plugins.module_utils.plan import card_test_request, planner, recovery, reset
+from ansible_collections.modelyard.core.plugins.module_utils.plan import card_test_request, diagnose, planner, recovery, reset
 from unit import worlds
 
 Findings = list[dict[str, str]]
@@ -865,6 +865,8 @@ def recovered(survey: dict[str, Any]) -> Findings:
     return [item for item in recovery.findings(plan, survey) if item not in plan["findings"]]
 
 
+#: What the first look of a diagnosis sees of an engine that nobody uses.
+IDLE = {"started": True, "alive": True, "health": 200, "log": "/l", "counters": [{"running": 0.0}, {"running": 0.0}]}
 RECOVERY = [
     (
         "RC-CONFIRM",
@@ -897,4 +899,22 @@ RECOVERY = [
 ]
 
 
-CASES = [*REACHING, *DRIVERS, *CARDS, *USERS, *PROCESSES, *HOST, *RECOVERY]
+DIAGNOSIS = [
+    (
+        "DG-CONFIRM",
+        lambda: diagnose.confirmation("box:qwen", {"box": {"qwen": [0, 1]}}),
+        "confirm_diagnose box:qwen",
+        "qwen has 2 instances (0, 1)",
+        f"{diagnose.FORM}. Nothing was asked",
+    ),
+    (
+        "DG-STATE",
+        lambda: diagnose.readiness(IDLE | {"counters": [{"running": 2.0, "waiting": 1.0}, {"running": 0.0}]}, "box:qwen/0"),
+        "box:qwen/0",
+        "the service is busy: 3 request(s) of others run or wait; they would be lost with the engine",
+        "wait until nobody uses it; behind a gateway take the instance out first (docs/gateway.md)",
+    ),
+]
+
+
+CASES = [*REACHING, *DRIVERS, *CARDS, *USERS, *PROCESSES, *HOST, *RECOVERY, *DIAGNOSIS]

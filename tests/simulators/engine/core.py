@@ -125,7 +125,7 @@ class Engine:
         self.settings, self.args, self.log = settings, args, log
         self.inputs = [server]
         self.workers = []  # (process, connection, the end of the pipe that tells it of our death)
-        self.running = 0
+        self.running = self.guided = 0
         self.is_asked_to_end = False
         self.wakes, wake = os.pipe()
         os.set_blocking(wake, False)
@@ -210,12 +210,18 @@ class Engine:
         except (EOFError, OSError):
             self.inputs.remove(server)
             return
-        if what == "done":
+        if what.startswith("done"):
             self.running -= 1
+            self.guided -= what == "done guided"
             return
         self.running += 1
-        while self.settings.hang == "answers":
+        self.guided += what == "guided"
+        while self.settings.hang == "answers" or (self.settings.together == "hang" and self.guided > 1):
             time.sleep(3600)
+        if self.settings.together == "die" and self.guided > 1:
+            time.sleep(RPC_S)
+            self.log.say("shm_broadcast.py:681", "No available shared memory broadcast block found in 60 seconds.")
+            raise TimeoutError("RPC call to sample_tokens timed out.")
         for process, calls, _ in self.workers:
             calls.send(what)
             limit = time.monotonic() + RPC_S

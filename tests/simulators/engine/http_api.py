@@ -136,7 +136,8 @@ class Handler(BaseHTTPRequestHandler):
     def _chat(self, body) -> None:
         mine = self.server.instance
         said, reason = answers.tokens(body, mine.settings.guided)
-        if not mine.generate(len(said) * mine.settings.token_s, self._is_open):
+        guided = bool(body.get("response_format"))
+        if not mine.generate(len(said) * mine.settings.token_s, self._is_open, guided):
             if mine.dropping or not self._is_open():
                 self.close_connection = True
                 return

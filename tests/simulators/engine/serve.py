@@ -160,7 +160,7 @@ class ApiServer:
         else:
             self.asked += 1
 
-    def generate(self, seconds, is_open) -> bool:
+    def generate(self, seconds, is_open, guided=False) -> bool:
         """Let the engine work on one request; True: answer it. `is_open` says whether the client still waits.
 
         False: its engine is dead, or it is dropped by a stop and was held until its client gave up.
@@ -172,21 +172,21 @@ class ApiServer:
                 self.waiting -= 1
                 self.running += 1
             try:
-                done = self._ask_engine()
+                done = self._ask_engine("guided" if guided else "add")
                 limit = time.monotonic() + seconds
                 while done and self.alive and not self.dropping and is_open() and time.monotonic() < limit:
                     time.sleep(min(0.05, max(0.0, limit - time.monotonic())))
             finally:
                 with self.lock:
                     self.running -= 1
-                self._tell_engine("done")
+                self._tell_engine("done guided" if guided else "done")
         while self.dropping and is_open():
             time.sleep(0.05)
         return done and self.alive and not self.dropping
 
-    def _ask_engine(self) -> bool:
+    def _ask_engine(self, what) -> bool:
         with self.engine_lock:
-            self._tell_engine("add")
+            self._tell_engine(what)
             while self.alive and not self.dropping:
                 try:
                     if self.calls.poll(0.05):

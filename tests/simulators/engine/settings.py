@@ -19,6 +19,7 @@ USUAL = {
     "load_signal": "orphans",  # a TERM or INT to the API server before it serves: orphans, lost, clean
     "lose_signals": 0,  # so many signals to the serving API server are lost
     "stubborn": [],  # of server, engine, worker: those ignore TERM and INT
+    "together": "",  # two requests with a schema at the same time: die (a rank stops answering), hang (no token comes)
     "guided": "fits",  # answers to a schema: fits, empty ({}), text (unconstrained), cut
 }
 

@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Tuple
 REFUSE, WARN, NOTE = "refuse", "warn", "note"
 ORDER = {REFUSE: 0, WARN: 1, NOTE: 2}
 
-#: id -> severity. Inventory (IN), plan (PL), host (PF), recovery (RC).
+#: id -> severity. Inventory (IN), plan (PL), host (PF), recovery (RC), diagnosis (DG).
 CATALOGUE: Dict[str, str] = {
     # the inventory
     "IN-VARIABLE-UNKNOWN": REFUSE,
@@ -117,6 +117,9 @@ CATALOGUE: Dict[str, str] = {
     "RC-RESET": REFUSE,
     "RC-RESET-FAILED": REFUSE,
     "RC-BASELINE": REFUSE,
+    # a diagnosis, on a person's word
+    "DG-CONFIRM": REFUSE,
+    "DG-STATE": REFUSE,
 }
 #: Values of a switch besides the severities.
 OFF = "off"
