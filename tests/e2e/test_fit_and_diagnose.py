@@ -1,4 +1,4 @@
-"""Questions to the real engine over two ranks: which context prompts need, and whether two structured requests at once harm it."""
+"""Questions to the real engine over two ranks: which context prompts need, and do two structured requests at once harm it?"""
 
 from __future__ import annotations
 

@@ -48,8 +48,8 @@ def test_prompts_are_counted_judged_written_down_and_kept_nowhere(site: Site) ->
     assert "longest: line 20 (1152), line 19 (1092)" in run.output
     assert "1 damaged passed over: line 21 (it is no JSON)" in run.output
     assert "3 of 22 need more than the model was made for (1024 tokens, config.json)" in run.output
-    assert "KV cache: 512 bytes a token and card; layers: 2 full" in run.output
-    assert "how many fit is not known before a start" in run.output
+    assert "KV cache: 512 bytes a token; layers: 2 full" in run.output
+    assert "how many fit is not known: without a service" in run.output
     assert SECRET not in run.output
     written = target.read_text(encoding="utf-8")
     assert SECRET not in written

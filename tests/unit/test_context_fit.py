@@ -127,7 +127,7 @@ def test_what_is_not_known_is_said():
 def test_windows_and_what_was_passed_over_are_told():
     found = judged([100], {"max_model_len": 8192}, config=GEMMA_3_27B)
     told = context_fit_text.report(found, "a", "f")
-    assert "KV cache: 496 KiB a token and card; layers: 10 full, 52 sliding (1024 tokens)" in told
+    assert "KV cache: 496 KiB a token; layers: 10 full, 52 sliding (1024 tokens)" in told
     counts = Counts(0, 64)
     for line in range(1, 8):
         counts.damage(line, "it is no JSON")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.judge import diagnose as judge
 from ansible_collections.modelyard.core.plugins.module_utils.judge import diagnose_text, json_schema
 from ansible_collections.modelyard.core.plugins.module_utils.plan import diagnose
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
+from ansible_collections.modelyard.core.plugins.module_utils.survey import diagnose as window
 from hypothesis import given
 from hypothesis import strategies as st
 from unit.check_cases import IDLE
@@ -218,3 +220,18 @@ def test_any_word_is_refused_or_names_an_instance(text):
 def test_all_findings_that_count_as_left_behind_exist():
     for id in itertools.chain(judge.LEFT_BEHIND):
         finding(id, "a", "b", "c")
+
+
+def test_a_process_is_seen_with_its_state_and_its_time_and_one_that_is_gone_is_said_to_be(tmp_path):
+    mine = window.process(os.getpid())
+    assert (mine["pid"], mine["state"]) == (os.getpid(), "R")
+    assert mine["cpu_s"] > 0
+    assert window.process(2**22 + 1) == {"pid": 2**22 + 1, "comm": "", "state": "gone", "waits_in": "", "cpu_s": None}
+
+
+def test_an_instance_that_was_never_started_is_looked_at_without_harm(tmp_path):
+    watched = window.Watched(str(tmp_path), "qwen", 0, {"running": "vllm:num_requests_running"}, {}, "/")
+    seen_ = window.look(watched)
+    assert (seen_["started"], seen_["alive"], watched.pids(), watched.cards()) == (False, False, [], [])
+    (found,) = diagnose.readiness(seen_, "server1:qwen/0")
+    assert "never started here" in found["what"]

@@ -47,6 +47,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         if len(hosts) > 1:
             raise AnsibleActionFail(f"the run is about {len(hosts)} hosts ({', '.join(hosts[:4])} ...): {LIMIT_HOSTS}")
         path = _file(str(args["file"] or ""))
+        if int(args["reserve"]) < 0:
+            raise AnsibleActionFail(f"context_fit_reserve is {args['reserve']}: an answer has no fewer than 0 tokens")
         subject = _subject(args)
         engine = subject["engine"]
         asked = {

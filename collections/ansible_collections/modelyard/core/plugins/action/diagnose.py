@@ -29,7 +29,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         result: dict[str, Any] = super().run(tmp, task_vars)
         variables, args = task_vars or {}, plain(self._task.args)
         service = next(one for one in args["plan"]["services"] if one["name"] == args["service"])
-        index, limit_s = int(args["index"]), float(args["limit_s"])
+        index, limit_s = int(args["index"]), max(1.0, float(args["limit_s"]))
         name, home = f"{service['name']}/{index}", args["intent"]["home"]
         accelerators = {
             key: {**entry, "tool_places": [*args["intent"]["tool_path"], *entry["tool_places"]]}

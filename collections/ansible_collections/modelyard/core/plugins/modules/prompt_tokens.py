@@ -55,6 +55,9 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan.token_counts i
 from ansible_collections.modelyard.core.plugins.module_utils.survey import models, token_count
 
 
+HELP = "An environment with transformers is enough: context_fit_runtime names it; a deploy makes the runtime of a service"
+
+
 def ended_from_outside(number, _) -> None:
     """End as any program does, so that the tokenizer's program is ended first."""
     sys.exit(128 + number)
@@ -101,7 +104,7 @@ def main() -> None:
             counts = Counts(args["reserve"], args["limit"] or None)
             token_count.count(stream, counts, args["first_line"], args["plain"], tokenizer)
         except token_count.Failed as exc:
-            module.fail_json(msg=f"prompts are there whose tokens must be counted, but {exc}")
+            module.fail_json(msg=f"texts are there whose tokens must be counted, but {exc}. {HELP}")
         except OSError as exc:
             module.fail_json(msg=f"the part of the prompts could not be read: {exc}")
         module.exit_json(changed=False, counts=counts.data())

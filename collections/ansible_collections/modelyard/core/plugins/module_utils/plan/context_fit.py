@@ -60,6 +60,8 @@ def room(found: kv_cache.Cache, wanted: Wish, logged: Optional[Mapping[str, Any]
         return Room(blocks, "num_gpu_blocks_override")
     if given:
         return Room(kv_cache.pool_of_bytes(found, given), "kv_cache_memory_bytes")
+    if free is None and not wanted.backend:
+        return Room(None, "not known: without a service nobody says on which cards it is to run")
     if free is None:
         return Room(None, "not known before a start: no card of the service tells its memory, or the model has no weights yet")
     source = "what an engine on CPUs takes where nothing is set" if wanted.backend == "cpu" else "estimated before a start"

@@ -59,9 +59,8 @@ def _memory(memory: Mapping[str, Any], today: Any) -> List[str]:
     if not memory["kinds"]:
         return []
     kinds = ", ".join(f"{kind['layers']} {kind['name']}{_window(kind)}" for kind in memory["kinds"])
-    lines = [
-        f"  KV cache: {size(memory['token_bytes'])} a token and {'card' if memory['ranks'] == 1 else 'rank'}; layers: {kinds}"
-    ]
+    ranks = f" on each of {memory['ranks']} ranks" if memory["ranks"] > 1 else ""
+    lines = [f"  KV cache: {size(memory['token_bytes'])} a token{ranks}; layers: {kinds}"]
     lines += [f"  {gap}" for gap in memory["gaps"]]
     rows: List[Sequence[Any]] = [("max_model_len", "refused", "shorter", "a request takes", "fit at once")]
     for row in memory["lengths"]:

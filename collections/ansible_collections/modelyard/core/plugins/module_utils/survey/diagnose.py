@@ -22,7 +22,8 @@ CARDS_S = 2.0
 #: A death can show a moment after the last answer.
 SETTLE_S = 4.0
 KERNEL_LIMIT_S = 1.0
-LOG_BYTES = 256 * 1024
+#: What is kept of a log, and what is read of it at most.
+LOG_BYTES, READ_BYTES = 256 * 1024, 4 * 2**20
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -162,6 +163,6 @@ def _log(path: str, offset: Optional[int]) -> str:
     try:
         with Path(path).open("rb") as stream:
             stream.seek(max(0, os.fstat(stream.fileno()).st_size - LOG_BYTES) if offset is None else offset)
-            return stream.read(probe.LOG_BYTES).decode("utf-8", "replace")
+            return stream.read(READ_BYTES).decode("utf-8", "replace")
     except OSError:
         return ""
