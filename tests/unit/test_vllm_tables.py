@@ -213,11 +213,23 @@ def test_the_kv_cache_is_read_under_the_name_that_the_release_exports(version, u
 @pytest.mark.parametrize("release", RELEASES)
 def test_every_release_says_how_loaded_it_is(release):
     metrics = tables.vllm(release)["metrics"]
-    assert set(metrics) == {"running", "waiting", "kv_usage", "preemptions", "prompt_tokens", "generation_tokens"}
+    assert set(metrics) == {"running", "waiting", "kv_usage", "preemptions", "prompt_tokens", "generation_tokens", "finished"}
     assert all(name.startswith("vllm:") for name in metrics.values())
     assert len(set(metrics.values())) == len(metrics)
     counters = {key for key, name in metrics.items() if name.endswith("_total")}
-    assert counters == {"preemptions", "prompt_tokens", "generation_tokens"}
+    assert counters == {"preemptions", "prompt_tokens", "generation_tokens", "finished"}
+
+
+@pytest.mark.parametrize(
+    ("version", "option"),
+    [("0.8.5.post1", "--endpoint-type"), ("0.10.2", "--endpoint-type"), ("0.11.0", "--backend"), (DTK, "--backend")],
+)
+def test_the_load_tool_of_a_release_is_told_the_api_by_the_option_that_it_heeds(version, option):
+    assert tables.bench(version)["api"] == option
+
+
+def test_a_version_that_nobody_described_has_no_known_load_tool():
+    assert tables.bench("0.40.0") == {}
 
 
 def test_metrics_speak_of_releases_that_exist_in_order():

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import yaml
-from ansible_collections.modelyard.core.plugins.module_utils.plan.vllm_table import Build, order, table
+from ansible_collections.modelyard.core.plugins.module_utils.plan.vllm_table import Build, bench_table, order, table
 
 DATA = Path(__file__).parent / "data"
 
@@ -97,6 +97,12 @@ def vllm(version: str) -> Dict[str, Any]:
     """The table of one vLLM version (vllm_table.py says what is in it). Whoever gets it must not change it."""
     options, facts, metrics = (read_yaml(DATA / "vllm" / f"{name}.yml") for name in ("options", "facts", "metrics"))
     return table(version, build(version), options["options"], facts, metrics)
+
+
+def bench(version: str) -> Dict[str, Any]:
+    """What is known of `vllm bench serve` of a version (data/vllm/bench.yml); empty for a version without a table."""
+    known = build(version)
+    return bench_table(known.release, read_yaml(DATA / "vllm" / "bench.yml")) if known else {}
 
 
 def backend(name: str) -> Dict[str, Any]:

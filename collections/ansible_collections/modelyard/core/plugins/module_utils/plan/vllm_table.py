@@ -41,7 +41,7 @@ def table(
     idle         keys that are accepted and do nothing: {since, do}
     values       values that this release does not take: {words, since, do}
     defaults     options to write out where the inventory does not set them
-    metrics      names at /metrics: running, waiting, kv_usage, preemptions, generation_tokens, prompt_tokens
+    metrics      names at /metrics: running, waiting, kv_usage, preemptions, generation_tokens, prompt_tokens, finished
     shutdown_least_s, visibility_by_id
     """
     if build is None:
@@ -81,6 +81,11 @@ def table(
         "shutdown_least_s": float(_at(facts["shutdown_least_s"], now, 0)),
         "visibility_by_id": bool(build.facts.get("visibility_by_id", _at(facts["visibility_by_id"], now, False))),
     }
+
+
+def bench_table(release: str, known: Mapping[str, Any]) -> Dict[str, Any]:
+    """What holds of `vllm bench serve` in a release: {source, api, options, where_there, figures}, out of bench.yml."""
+    return {**known, "api": str(_at(known["api"], order(release), ""))}
 
 
 def _removed(
