@@ -81,6 +81,43 @@ def test_two_instances_answer_on_two_ports_with_one_core_each(site: Site) -> Non
     assert get(entry(site), "/v1/models")[1]["data"][0]["id"] == "tiny"
 
 
+def loaded(site: Site, tool: str) -> dict[str, Any]:
+    """The record of a load test through the gateway."""
+    run = site.play(
+        "load_test",
+        load_test_tool=tool,
+        load_test_concurrency=[2, 16],
+        load_test_requests=40,
+        load_test_input_tokens=64,
+        load_test_output_tokens=32,
+    )
+    assert run.rc == 0, run.output[-4000:]
+    folder = site.home / "services" / NAME / "load"
+    record: dict[str, Any] = json.loads(max(folder.glob("*.json")).read_text(encoding="utf-8"))
+    return record
+
+
+def test_a_load_test_with_both_generators_shows_slots_and_agrees_with_itself(site: Site) -> None:
+    engines = [site.leader(NAME, index) for index in (0, 1)]
+    theirs, ours = loaded(site, "vllm"), loaded(site, "own")
+    assert [r["tool"]["name"] for r in (theirs, ours)] == ["vllm bench serve", "modelyard"]
+    for record in (theirs, ours):
+        assert (record["slots"], record["entry"]["kind"], record["passed"]) == (8, "gateway", True)
+        for level in record["levels"]:
+            assert (level["completed"], level["failed"]) == (40, 0)
+            assert sum(level["by_backend"].values()) == 40
+            assert min(level["by_backend"].values()) >= 12
+            assert level["server"]["running_max"] is None or level["server"]["running_max"] <= 8
+            assert 0.6 * 64 <= level["input_tokens_per_s"] / level["requests_per_s"] <= 1.6 * 64
+            assert level["output_tokens_per_s"] / level["requests_per_s"] == pytest.approx(32, rel=0.02)
+            # Little's law, on a machine of any speed: the clients are all busy except at the end of the level.
+            busy = level["requests_per_s"] * level["e2e_ms"]["p50"] / 1000
+            assert 0.4 * level["value"] <= busy <= 1.4 * level["value"]
+    assert ours["compared_with"]["id"] == theirs["id"]
+    assert any(word.startswith("load tool: vllm bench serve") for word in ours["compared_with"]["words"])
+    assert [site.leader(NAME, index) for index in (0, 1)] == engines
+
+
 def test_a_second_deploy_changes_nothing(site: Site) -> None:
     running = [(NAME, 0), (NAME, 1), (f"{NAME}.gateway", 0)]
     leaders = [site.leader(name, i) for name, i in running]

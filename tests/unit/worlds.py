@@ -64,6 +64,7 @@ def service(**changes: Any) -> dict[str, Any]:
         "stop": {"drain_command": "", "drain_s": 30, "memory_s": 120},
         "ready_timeout_s": 900,
         "acceptance": {"serial_requests": 20, "top_logprobs": 5, "request_timeout_s": 120},
+        "load": {"limits": {"at": 0, "e2e_p95_ms": None, "ttft_p95_ms": None, "error_rate": 0.0, "requests_per_s": None}},
         "gateway": dict(NO_GATEWAY),
         "key_hash": "",
     }

@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Mapping, Tuple
 from ansible_collections.modelyard.core.plugins.module_utils.gateway import place
 from ansible_collections.modelyard.core.plugins.module_utils.plan import actions, choice, launch
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
+from ansible_collections.modelyard.core.plugins.module_utils.plan.flat import flat
 from ansible_collections.modelyard.core.plugins.module_utils.process.identity import INSTANCE_MARKER, MARKER
 
 NONE, OURS = "none", "modelyard"
@@ -167,11 +168,3 @@ def _missing(own: Mapping[str, Any], survey: Mapping[str, Any], where: str) -> L
     what = f"{own['kind']} is not installed on {survey['host']['name']}"
     do = f"install the package {own['kind']} there and leave its own service switched off, or choose the kind {OURS}"
     return [finding("PF-GATEWAY", where, what, do)]
-
-
-def flat(values: Mapping[str, Any], before: str = "") -> Dict[str, str]:
-    """{log: {keep: 3}} as {log.keep: "3"}, for comparing."""
-    found: Dict[str, str] = {}
-    for key, value in values.items():
-        found.update(flat(value, f"{before}{key}.") if isinstance(value, Mapping) else {f"{before}{key}": str(value)})
-    return found

@@ -154,6 +154,7 @@ def _service(
         "ready_timeout_s": int(wanted["ready_timeout_s"]),
         "shutdown_timeout_s": launch.shutdown_timeout(wanted, table),
         "acceptance": dict(wanted["acceptance"]),
+        "load": dict(wanted["load"]),
         "secured": bool(wanted["key_hash"]),
         "runtime": chosen,
         "metrics": dict(table["metrics"]),

@@ -4,7 +4,8 @@ services/<name>/                     service.json  modelyard.pyz  start.sh ...  
 services/<name>/instance-<i>/        instance.json (what is to be started)  launch.sh  env  modelyard-<session>.service
 services/<name>/instance-<i>/run/    state.json and starts.json (written by the keeper), the working directory of the engine
 services/<name>/instance-<i>/logs/   one file per start, current.log points to the newest
-runtimes/<id>/   evidence/<time>-<service>-<reason>/   lock
+services/<name>/load/                records of load tests, and run/ of the one that goes on
+runtimes/<id>/   evidence/<time>-<service>-<reason>/   lock   load.lock
 """
 
 from __future__ import annotations

@@ -54,6 +54,18 @@ def look(
     return cards, accelerators, raw
 
 
+def usage(entry: Mapping[str, Any], sysroot: str) -> List[Record]:
+    """The cards of one backend as its tool lists them just now: one question, no processes, no look at the bus.
+
+    Empty where the tool is missing, hangs or says nothing usable. For looking again and again beside a working engine.
+    """
+    program = _program(entry, sysroot)
+    if not program:
+        return []
+    output = _Queries(entry, program).ask("cards")
+    return [] if output["timed_out"] else _read_cards(entry["tool"], output).cards
+
+
 def _program(entry: Mapping[str, Any], sysroot: str) -> str:
     """Path of the backend's tool. With a sysroot its own comes first, then PATH: the host's may speak of other cards."""
     places: List[str] = entry["tool_places"]
