@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import json
+import zlib
 
 import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.modelyard.core.plugins.action import service_probe
 from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance
+from ansible_collections.modelyard.core.plugins.module_utils.judge.ladder import image, structured, vectors
+from ansible_collections.modelyard.core.plugins.module_utils.judge.ladder.answer import unanswered
 from hypothesis import example, given
 from hypothesis import strategies as st
 from unit import worlds
@@ -17,7 +20,7 @@ INSTANCE = {"index": 0, "port": 8000}
 
 def judged(step, seen, service=SERVICE):
     """(complaint, what was seen) of one step."""
-    return acceptance.ladder([step])[0].judge(service, INSTANCE, seen)
+    return tuple(acceptance.ladder(service, [step])[0].judge(service, INSTANCE, seen)[:2])
 
 
 def answer(body=None, status=200, seconds=0.5, error=""):
@@ -48,26 +51,26 @@ GOOD = {"answer": "Paris", "count": 1, "kind": "place"}
 
 
 def test_the_ladder_has_these_steps_in_this_order():
-    assert [s.id for s in acceptance.ladder()] == [
-        *("process", "port", "health", "models", "chat", "schema", "logprobs", "serial"),
+    assert [s.id for s in acceptance.ladder(SERVICE)] == [
+        *("process", "port", "health", "models", "memory", "chat", "schema", "logprobs", "serial", "gateway"),
     ]
-    assert [s.id for s in acceptance.ladder([])] == [s.id for s in acceptance.LADDER]
+    assert [s.id for s in acceptance.ladder(SERVICE, depth="quick")] == ["process", "port", "health", "models", "chat", "schema"]
 
 
 def test_chosen_steps_keep_the_order_of_the_ladder():
-    assert [s.id for s in acceptance.ladder(["serial", "health"])] == ["health", "serial"]
+    assert [s.id for s in acceptance.ladder(SERVICE, ["serial", "health"])] == ["health", "serial"]
 
 
 def test_a_step_that_does_not_exist_is_named_with_those_that_do():
     with pytest.raises(
         KeyError,
-        match="shcema is no acceptance step; known: process, port, health, models, chat, schema",
+        match="shcema is no acceptance step; known: process, port, health, models, memory, chat, schema",
     ):
-        acceptance.ladder(["shcema"])
+        acceptance.ladder(SERVICE, ["shcema"])
 
 
 def test_the_schema_step_sends_a_strict_schema_with_required_fields():
-    ask = acceptance.ladder(["schema"])[0].ask(SERVICE, INSTANCE)
+    ask = acceptance.ladder(SERVICE, ["schema"])[0].ask(SERVICE, INSTANCE)
     body = ask["bodies"][0]
     sent = body["response_format"]["json_schema"]
     assert (ask["method"], ask["path"]) == ("POST", "/v1/chat/completions")
@@ -80,65 +83,104 @@ def test_the_schema_step_sends_a_strict_schema_with_required_fields():
 @pytest.mark.parametrize("number", [0, 1, 20])
 def test_the_serial_step_asks_as_often_as_the_inventory_says(number):
     service = worlds.service(acceptance={"serial_requests": number})
-    bodies = acceptance.ladder(["serial"])[0].ask(service, INSTANCE)["bodies"]
+    bodies = acceptance.ladder(service, ["serial"])[0].ask(service, INSTANCE)["bodies"]
     assert len(bodies) == number
     assert len({json.dumps(b) for b in bodies}) == number  # no two alike: a cached answer proves nothing
 
 
 def test_the_logprobs_step_asks_for_the_wanted_number_of_alternatives():
     service = worlds.service(acceptance={"top_logprobs": 20})
-    body = acceptance.ladder(["logprobs"])[0].ask(service, INSTANCE)["bodies"][0]
+    body = acceptance.ladder(service, ["logprobs"])[0].ask(service, INSTANCE)["bodies"][0]
     assert (body["logprobs"], body["top_logprobs"]) == (True, 20)
 
 
 # -- answers that are none ------------------------------------------------------------------------------------------
 
 
+def figures(running=0, generated=100, prompted=10):
+    return {"running": running, "waiting": 0, "generated": generated, "prompted": prompted}
+
+
+def counted(before, after, later):
+    return {"before": before, "after": after, "later": later}
+
+
+AT_WORK = counted(figures(1, 100), figures(2, 150), figures(1, 160))
+STUCK = counted(figures(1, 100), figures(2, 100), figures(1, 100))
+TOO_SLOW = counted(figures(0, 100), figures(1, 150), figures(0, 151))
+EMPTY = counted(figures(), figures(), figures())
+
+
 @pytest.mark.parametrize(
-    ("got", "words"),
+    ("got", "more", "words", "cause", "restart", "verdict"),
     [
+        (answer(status=0, error="refused"), {"engine": {"alive": False, "listening": False}}, "has ended", "ended", True, "fail"),
         (
             answer(status=0, error="refused"),
-            "connection refused: nothing listens on the port; look at the engine's log",
+            {"engine": {"alive": True, "listening": False}},
+            "lives, but",
+            "closed",
+            False,
+            "fail",
         ),
         (
-            answer(status=0, error="timeout", seconds=120.2),
-            "no answer within 120 s; the engine may still be busy: look at its log before anything is restarted",
+            answer(status=0, error="refused"),
+            {"engine": {"alive": True, "listening": True}},
+            "a moment",
+            "reopened",
+            False,
+            "fail",
         ),
-        (answer(status=0, error="OSError: no route"), "no answer (OSError: no route)"),
+        (answer(status=0, error="refused"), {}, "nothing listens", "refused", False, "fail"),
+        (answer(status=0, error="timeout", seconds=120.2), {"counters": AT_WORK}, "within 120 s", "loaded", False, "busy"),
+        (answer(status=0, error="timeout"), {"counters": STUCK}, "generates no token", "hung", True, "fail"),
+        (answer(status=0, error="timeout"), {"counters": TOO_SLOW}, "too slowly", "slow", False, "fail"),
+        (answer(status=0, error="timeout"), {"counters": EMPTY}, "no request in work", "lost", False, "fail"),
+        (answer(status=0, error="timeout"), {}, "could not be seen", "timeout", False, "fail"),
+        (answer(status=0, error="OSError: no route"), {}, "no route", "no_answer", False, "fail"),
+        (answer({"message": "maximum context length is 8192"}, 400), {}, "max_model_len 8192", "context", False, "fail"),
+        (answer({"message": "Grammar error: unsupported"}, 400), {}, "cannot hold an answer", "schema", False, "fail"),
         (
-            answer({"message": "This model's maximum context length is 8192 tokens."}, 400),
-            "HTTP 400: the request was refused (context: the prompt is longer than max_model_len allows); "
-            'nothing needs a restart. Body: {"message": "This model\'s maximum context length is 8192 tokens."}',
+            answer({"message": "At most 0 image(s) may be provided in one prompt."}, 400),
+            {},
+            "pictures",
+            "multimodal",
+            False,
+            "fail",
         ),
-        (
-            answer({"message": "Grammar error: unsupported keyword"}, 400),
-            "HTTP 400: the request was refused (schema: the engine cannot constrain to it); nothing needs a restart. "
-            'Body: {"message": "Grammar error: unsupported keyword"}',
-        ),
-        (
-            answer({"message": "logprobs must be at most 5"}, 400),
-            "HTTP 400: the request was refused (parameter); nothing needs a restart. "
-            'Body: {"message": "logprobs must be at most 5"}',
-        ),
-        (
-            answer({"error": "Unauthorized"}, 401),
-            "HTTP 401: the API key was not accepted; compare api_key in the service's folder with the running engine's",
-        ),
-        (answer("nothing here", 404), "HTTP 404: model name or path unknown. Body: nothing here"),
-        (answer("Internal Server Error", 500), "HTTP 500. Body: Internal Server Error"),
-        (answer(None), ""),
+        (answer({"message": "default chat template is no longer allowed"}, 400), {}, "template", "template", False, "fail"),
+        (answer({"message": "The model does not support Embeddings API"}, 501), {}, "not started", "unsupported", False, "fail"),
+        (answer({"error": "Unauthorized"}, 401), {}, "HTTP 401: the API key", "key", False, "fail"),
+        (answer("no", 403), {}, "not allowed", "forbidden", False, "fail"),
+        (answer({"detail": "Not Found"}, 404), {}, "no such path", "path", False, "fail"),
+        (answer({"message": "The model `a` does not exist."}, 404), {}, "model a is not served", "model", False, "fail"),
+        (answer("", 413), {}, "larger than", "too_large", False, "fail"),
+        (answer({"message": "the queue of the gateway is full"}, 429), {}, "queue", "queue", False, "busy"),
+        (answer("Internal Server Error", 500), {}, "Body: Internal Server Error", "engine_error", False, "fail"),
+        (answer({"message": "EngineCore encountered an issue."}, 500), {}, "has died", "engine_dead", True, "fail"),
+        (answer("", 302), {}, "not 200. Body: (empty)", "http_302", False, "fail"),
     ],
 )
-def test_an_answer_that_is_none_is_told_apart_with_what_to_do(got, words):
-    assert acceptance.refused(got) == words
+def test_an_answer_that_is_none_is_told_apart_with_what_to_do(got, more, words, cause, restart, verdict):
+    found = unanswered(got, more)
+    assert words in found.complaint
+    assert (found.cause, found.restart, found.word) == (cause, restart, verdict)
+    assert found.next
+    if not restart:
+        assert "restart this" not in found.next
+
+
+def test_an_answer_with_status_200_is_one():
+    assert unanswered(answer(None), {}) is None
 
 
 def test_a_long_body_is_cut_in_the_message():
-    assert len(acceptance.refused(answer("x" * 10000, 500))) < 700
+    assert len(unanswered(answer("x" * 10000, 500), {}).complaint) < 700
 
 
-@pytest.mark.parametrize("step", ["health", "models", "chat", "schema", "logprobs", "serial"])
+@pytest.mark.parametrize(
+    "step", ["health", "models", "chat", "schema", "logprobs", "serial", "embeddings", "completions", "image"]
+)
 @pytest.mark.parametrize(
     ("status", "error"),
     [(0, "refused"), (0, "timeout"), (400, ""), (401, ""), (404, ""), (500, ""), (503, ""), (302, "")],
@@ -157,15 +199,18 @@ TREE = {"alive": True, "leader": 42, "comms": ["vllm", "VLLM::EngineCor", "VLLM:
     ("seen", "verdict"),
     [
         (TREE, ("", "pid 42, 4 processes, 2 worker(s)")),
-        ({**TREE, "alive": False}, ("the API server is not running", "pid 42, 4 processes")),
+        ({**TREE, "alive": False}, ("the API server is not running", "")),
         (
             {**TREE, "comms": ["vllm", "VLLM::Worker_TP", "VLLM::Worker_TP"]},
-            ("no EngineCore below the API server (vllm, VLLM::Worker_TP, VLLM::Worker_TP)", "pid 42, 3 processes"),
+            ("no EngineCore below the API server (vllm, VLLM::Worker_TP, VLLM::Worker_TP)", ""),
         ),
         (
             {**TREE, "comms": ["vllm", "VLLM::EngineCor", "VLLM::Worker_TP"]},
-            ("1 workers for tensor_parallel_size 2", "pid 42, 3 processes"),
+            ("1 workers for tensor_parallel_size 2", ""),
         ),
+        # Before 0.10.1 processes have no titles.
+        ({**TREE, "comms": ["vllm", "python", "python"]}, ("", "pid 42, 3 processes")),
+        ({**TREE, "comms": ["vllm"]}, ("no process below the API server (vllm)", "")),
     ],
 )
 def test_the_process_tree_has_an_engine_core_and_a_worker_for_each_rank(seen, verdict):
@@ -234,6 +279,10 @@ def test_without_a_wanted_length_any_length_passes():
                 "usage": {"completion_tokens": 1},
             },
             ("", "1 tokens, finish_reason stop"),
+        ),
+        (
+            {"choices": [{"message": {"content": "", "reasoning_content": "hm"}}], "usage": {"completion_tokens": 1}},
+            ("", "1 tokens, finish_reason None"),
         ),
         (reply(""), ("the reply holds no text", "")),
         (reply(None), ("the reply holds no text", "")),
@@ -311,6 +360,7 @@ FIVE = (-0.1, -0.2, -0.2, -3.0, -9999.0)
         (tokens((-0.2, -0.1, -0.3, -0.4, -0.5)), ("the alternatives of token 0 are not sorted", "")),
         (tokens((float("nan"), -1, -2, -3, -4)), ("token 0 has a logprob that is not finite", "")),
         (tokens((-1, -2, -3, -4, float("-inf"))), ("token 0 has a logprob that is not finite", "")),
+        (tokens((0.5, -1, -2, -3, -4)), ("token 0 has a logprob above 0", "")),
         (reply("red"), ("the reply has no logprobs", "")),
         (reply("red", logprobs=None), ("the reply has no logprobs", "")),
         (reply("red", logprobs={"content": []}), ("the reply has no logprobs", "")),
@@ -331,14 +381,12 @@ def test_serial_reports_median_and_longest():
 
 def test_serial_names_the_request_that_failed():
     answers = [answer(reply("two")), answer(reply("three")), answer(None, 0, error="refused")]
-    assert judged("serial", {"answers": answers})[0] == (
-        "request 3: connection refused: nothing listens on the port; look at the engine's log"
-    )
+    assert judged("serial", {"answers": answers})[0] == "request 3: connection refused: nothing listens on the port"
 
 
 def test_serial_does_not_take_an_empty_reply_for_an_answer():
     answers = [answer(reply("two")), answer(reply(""))]
-    assert judged("serial", {"answers": answers}) == ("request 2: the reply holds no text", "")
+    assert judged("serial", {"answers": answers}) == ("request 2: the reply holds nothing", "")
 
 
 def test_serial_that_lacks_answers_does_not_pass_as_whole():
@@ -373,7 +421,7 @@ BODIES = (
 )
 
 
-@pytest.mark.parametrize("step", ["models", "chat", "schema", "logprobs", "serial"])
+@pytest.mark.parametrize("step", ["models", "chat", "schema", "logprobs", "serial", "embeddings", "completions", "image"])
 @given(body=BODIES)
 @example(body="<html>It works!</html>")
 @example(body=["It works!"])
@@ -389,76 +437,242 @@ def test_whatever_comes_with_status_200_is_judged_and_breaks_nothing(step, body)
     assert isinstance(seen, str)
 
 
+def found(steps, passed=True):
+    """What the module service_probe says."""
+    told = {"schema": 1, "at": 1.0, "service": "two", "passed": passed, "depth": "full", "asked": [0], "steps": steps}
+    failed = any(step["verdict"] == "fail" for step in steps)
+    return {"acceptance": told, "result": "/r", "evidence": "/e" if failed else "", "problems": []}
+
+
+def two(**more):
+    service = worlds.service(name="two", **more)
+    service["instances"] = [{"index": i, "action": "keep", "accepted": False, "port": 8000 + i} for i in range(3)]
+    return service
+
+
 @pytest.mark.parametrize(("about", "asked"), [({}, [0, 1, 2]), ({"two": [1]}, [1]), ({"two": []}, [0, 1, 2]), ({"x": []}, [])])
 def test_an_acceptance_of_some_instances_asks_no_others(about, asked, monkeypatch):
-    service = {"name": "two", "acceptance": {"serial_requests": 2}}
-    service["instances"] = [{"index": i, "action": "keep", "accepted": i == 0} for i in range(3)]
+    service = two()
+    service["instances"][0]["accepted"] = True
     seen = []
 
-    def answer(action, name, args, variables):
+    def answered(action, name, args, variables):
         seen.extend(i["index"] for i in args["service"]["instances"])
-        return {"steps": [], "passed": True, "result": ""}
+        return found([])
 
-    monkeypatch.setattr(service_probe.call, "module", answer)
+    monkeypatch.setattr(service_probe.call, "module", answered)
     args = {"home": "/h", "service": service, "steps": [], "always": True, "only": about}
     assert not acted(service_probe, args, {}).run(None, {}).get("failed")
     assert seen == asked
 
 
-def walked(index, failed="", ids=None):
-    return [{"instance": index, "id": one.id, "passed": one.id != failed, "detail": ""} for one in acceptance.ladder(ids)]
+def walked(index, failed="", ids=None, word="fail"):
+    more = {"seconds": 0.1, "detail": "", "cause": "", "next": "look", "restart": False}
+    steps = [one.id for one in acceptance.ladder(SERVICE, ids or [])]
+    return [
+        {"instance": index, "id": id, "passed": id != failed, "verdict": word if id == failed else "pass", **more} for id in steps
+    ]
 
 
 def test_only_the_whole_ladder_proves_an_instance():
-    assert acceptance.proven([*walked(0), *walked(1, failed="chat"), *walked(2, ids=["health"]), *walked(3)]) == [0, 3]
-    assert acceptance.proven(walked(0)[:-1]) == []
-    assert acceptance.proven([]) == []
+    steps = [
+        *walked(0),
+        *walked(1, failed="chat"),
+        *walked(2, ids=["health"]),
+        *walked(3),
+        *walked(4, failed="chat", word="busy"),
+    ]
+    assert acceptance.proven(SERVICE, steps) == [0, 3]
+    assert acceptance.proven(SERVICE, walked(0)[:-1]) == []
+    assert acceptance.proven(SERVICE, []) == []
+    assert acceptance.proven(worlds.service(acceptance={"also": ["completions"]}), walked(0)) == []
+
+
+def test_what_could_not_be_judged_is_no_failure():
+    assert acceptance.failing(walked(0, failed="chat", word="busy")) == []
+    assert [step["id"] for step in acceptance.failing(walked(0, failed="chat"))] == ["chat"]
+
+
+GATEWAY = {"kind": "nginx", "host": "0.0.0.0", "port": 1}
 
 
 @pytest.mark.parametrize(
     ("more", "gateway", "told"),
-    [({"admit": True}, {"kind": "nginx"}, [[0, 2]]), ({}, {"kind": "nginx"}, []), ({"admit": True}, {}, [])],
+    [({"admit": True}, GATEWAY, [[0, 2]]), ({}, GATEWAY, []), ({"admit": True}, {}, [])],
 )
 def test_what_is_proven_comes_in_at_the_gateway_and_nothing_else(more, gateway, told, monkeypatch):
-    service = {"name": "two", "acceptance": {"serial_requests": 2}, "gateway": gateway}
-    service["instances"] = [{"index": i, "action": "keep", "accepted": False} for i in range(3)]
+    service = {**two(), "gateway": gateway}
     seen = []
 
-    def answer(action, name, args, variables):
+    def answered(action, name, args, variables):
         if name == "gateway_control":
             seen.append(args["in"])
             return {"changed": True, "actions": []}
-        if name == "evidence_keep":
-            return {"path": "/e", "problems": []}
-        steps = [{**step, "evidence": {}} for step in [*walked(0), *walked(1, failed="schema"), *walked(2)]]
-        return {"steps": steps, "passed": False, "result": ""}
+        return found([*walked(0), *walked(1, failed="schema"), *walked(2)], passed=False)
 
-    monkeypatch.setattr(service_probe.call, "module", answer)
+    monkeypatch.setattr(service_probe.call, "module", answered)
     args = {"home": "/h", "service": service, "steps": [], "only": {}, **more}
     result = acted(service_probe, args, {}).run(None, {})
     assert result["failed"]
     assert result["msg"].startswith("two was not accepted: step schema failed on instance 1")
+    assert "Next: look. A restart would not help. Evidence: /e. The service was left as it is." in result["msg"]
+    assert (result["evidence"], result["depth"], result["busy"]) == ("/e", "full", False)
     assert seen == told
 
 
+def test_a_busy_service_is_no_failure_and_is_not_let_in(monkeypatch):
+    seen = []
+
+    def answered(action, name, args, variables):
+        if name == "gateway_control":
+            seen.append(args["in"])
+            return {"changed": False, "actions": []}
+        return found(walked(0, failed="chat", word="busy"), passed=False)
+
+    monkeypatch.setattr(service_probe.call, "module", answered)
+    args = {"home": "/h", "service": {**two(), "gateway": GATEWAY}, "steps": [], "only": {}, "admit": True}
+    result = acted(service_probe, args, {}).run(None, {})
+    assert not result.get("failed")
+    assert (result["busy"], result["passed"], seen) == (True, False, [[]])
+
+
 def test_a_gateway_that_cannot_be_told_hides_no_failure(monkeypatch):
-    service = {"name": "two", "acceptance": {"serial_requests": 2}, "gateway": {"kind": "nginx"}}
-    service["instances"] = [{"index": 0, "action": "keep", "accepted": False}]
     failed = ""
 
-    def answer(action, name, args, variables):
+    def answered(action, name, args, variables):
         if name == "gateway_control":
             raise AnsibleActionFail("the gateway of two: refused")
-        if name == "evidence_keep":
-            return {"path": "/e", "problems": []}
-        steps = [{**step, "evidence": {}} for step in walked(0, failed=failed)]
-        return {"steps": steps, "passed": not failed, "result": ""}
+        return found(walked(0, failed=failed), passed=not failed)
 
-    monkeypatch.setattr(service_probe.call, "module", answer)
-    args = {"home": "/h", "service": service, "steps": [], "only": {}, "admit": True}
+    monkeypatch.setattr(service_probe.call, "module", answered)
+    args = {"home": "/h", "service": {**two(), "gateway": GATEWAY}, "steps": [], "only": {}, "admit": True}
     late = "two: what has been proven gets no requests yet: the gateway of two: refused. " + service_probe.LATER
     assert acted(service_probe, dict(args), {}).run(None, {})["msg"] == late
     failed = "chat"
     both = acted(service_probe, dict(args), {}).run(None, {})["msg"]
     assert both.startswith("two was not accepted: step chat failed")
     assert both.endswith(late)
+
+
+def test_a_result_that_could_not_be_written_down_is_a_failure_of_its_own(monkeypatch):
+    full = {**found(walked(0)), "problems": ["[Errno 28] No space left on device: '/h/x'"]}
+    monkeypatch.setattr(service_probe.call, "module", lambda *_: full)
+    args = {"home": "/h", "service": two(), "steps": [], "only": {}}
+    result = acted(service_probe, args, {}).run(None, {})
+    assert result["msg"] == "two: not written down: [Errno 28] No space left on device: '/h/x'"
+
+
+# -- further steps --------------------------------------------------------------------------------------------------
+
+EMBEDDING = worlds.service(engine={"runner": "pooling"})
+
+
+@pytest.mark.parametrize(
+    ("engine", "has", "lacks"),
+    [
+        ({}, "chat", "embeddings"),
+        ({"runner": "pooling"}, "embeddings", "chat"),
+        ({"task": "embed"}, "embeddings", "schema"),
+        ({"task": "generate"}, "logprobs", "embeddings"),
+        ({"runner": "pooling", "convert": "classify"}, "memory", "serial"),
+        ({"runner": "auto", "task": "auto"}, "serial", "image"),
+    ],
+)
+def test_the_ladder_follows_what_the_engine_can_be_asked(engine, has, lacks):
+    ids = [step.id for step in acceptance.ladder(worlds.service(engine=engine))]
+    assert has in ids
+    assert lacks not in ids
+
+
+def test_steps_that_a_service_declares_come_in_their_place():
+    service = worlds.service(acceptance={"also": ["image", "completions"]})
+    assert [s.id for s in acceptance.ladder(service)][-5:] == ["logprobs", "completions", "image", "serial", "gateway"]
+    assert "image" not in [s.id for s in acceptance.ladder(service, depth="quick")]
+
+
+def vector_reply(*vectors_):
+    return one({"data": [{"embedding": list(v)} for v in vectors_]})
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        (vector_reply([0.1, 0.2], [0.3, -0.1]), ""),
+        (vector_reply([0.1, 0.2]), "1 vectors came for 2 texts"),
+        (vector_reply([0.1, 0.2], [0.3]), "different lengths"),
+        (vector_reply([0.1, float("nan")], [0.3, 1]), "not finite"),
+        (vector_reply([0.0, 0.0], [0.3, 1]), "nothing but zeros"),
+        (vector_reply([0.3, 1], [0.3, 1]), "the same vector"),
+        (one({"data": [{"embedding": "AAAA"}] * 2}), "0 vectors"),
+    ],
+)
+def test_vectors_are_one_a_text_finite_and_different(seen, words):
+    complaint, shown = judged("embeddings", seen, EMBEDDING)
+    assert words in complaint
+    assert (complaint == "") is (shown == "2 vectors of 2 numbers")
+
+
+def test_serial_requests_of_an_engine_that_pools_are_vectors():
+    ask = acceptance.ladder(EMBEDDING, ["serial"])[0].ask(EMBEDDING, INSTANCE)
+    assert (ask["path"], len(ask["bodies"])) == (vectors.PATH, 20)
+    service = worlds.service(engine={"runner": "pooling"}, acceptance={"serial_requests": 1})
+    assert judged("serial", vector_reply([1.0, 2.0]), service)[0] == ""
+    assert judged("serial", vector_reply([0.0, 0.0]), service)[0] == "request 1: the reply holds nothing"
+
+
+def counted_prompt(tokens_, text="red and blue"):
+    return answer({**reply(text), "usage": {"completion_tokens": 3, "prompt_tokens": tokens_}})
+
+
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        ([counted_prompt(12, ""), counted_prompt(76)], ""),
+        ([counted_prompt(12), counted_prompt(12)], "the picture was not read"),
+        ([counted_prompt(12), counted_prompt(76, "")], "holds no text"),
+        ([counted_prompt(12), answer({"message": "m is not a multimodal model"}, 400)], "does not take such pictures"),
+    ],
+)
+def test_a_picture_makes_the_prompt_longer_and_gets_an_answer(answers, words):
+    complaint, _ = judged("image", {"answers": answers}, worlds.service(acceptance={"also": ["image"]}))
+    assert words in complaint
+    assert bool(complaint) is bool(words)
+
+
+def test_the_picture_is_a_png_that_any_reader_takes(tmp_path):
+    data = image.png(16)
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    chunks, rest = [], data[8:]
+    while rest:
+        size = int.from_bytes(rest[:4], "big")
+        chunks.append((rest[4:8], rest[8 : 8 + size]))
+        assert zlib.crc32(rest[4 : 8 + size]) == int.from_bytes(rest[8 + size : 12 + size], "big")
+        rest = rest[12 + size :]
+    assert [name for name, _ in chunks] == [b"IHDR", b"IDAT", b"IEND"]
+    rows = zlib.decompress(chunks[1][1])
+    assert len(rows) == 16 * (1 + 3 * 16)
+    assert rows[1:4] == b"\xff\0\0"
+    assert rows[-3:] == b"\0\0\xff"
+
+
+OTHER = {"name": "person v2", "schema": {"type": "object", "required": ["age"]}, "prompt": "Who?", "max_tokens": 64}
+
+
+def test_schemas_of_the_inventory_are_asked_for_and_judged_after_ours():
+    service = worlds.service(acceptance={"schemas": [OTHER]})
+    ours, other = acceptance.ladder(service, ["schema"])[0].ask(service, INSTANCE)["bodies"]
+    sent = other["response_format"]["json_schema"]
+    assert (sent["name"], sent["schema"], other["max_tokens"]) == ("person_v2", OTHER["schema"], 64)
+    assert ours["response_format"]["json_schema"]["schema"] == structured.SCHEMA
+    good, bad = answer(reply(json.dumps(GOOD))), answer(reply("{}"))
+    assert judged("schema", {"answers": [good, answer(reply('{"age": 3}'))]}, service)[1].endswith("; and person v2")
+    complaint = "schema person v2: the reply does not fit the schema: $: age is missing"
+    assert judged("schema", {"answers": [good, bad]}, service) == (complaint, "")
+    assert judged("schema", {"answers": [good]}, service)[0] == "1 of 2 requests were answered"
+
+
+def test_a_fork_that_knows_another_field_for_schemas_gets_that():
+    service = {**worlds.service(), "api": {"structured": "guided_json"}}
+    body = acceptance.ladder(service, ["schema"])[0].ask(service, INSTANCE)["bodies"][0]
+    assert body["guided_json"] == structured.SCHEMA
+    assert "response_format" not in body

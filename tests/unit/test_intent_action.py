@@ -436,7 +436,7 @@ def test_a_context_beyond_the_model_is_refused_also_when_it_came_as_text():
 
 def test_a_context_length_that_came_as_text_is_compared_with_what_the_engine_shows():
     service = planned(engine={"max_model_len": "4096"})
-    judge = acceptance.ladder(["models"])[0].judge
+    judge = acceptance.ladder(service, ["models"])[0].judge
     shown = {
         "status": 200,
         "body": {"data": [{"id": "tiny-qwen3", "max_model_len": 2048}]},

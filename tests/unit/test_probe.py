@@ -6,12 +6,13 @@ import http.server
 import json
 import os
 import threading
+from pathlib import Path
 
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
+from ansible_collections.modelyard.core.plugins.module_utils.survey import after_step, probe, services, walk
 from ansible_collections.modelyard.core.plugins.module_utils.survey import http as http_client
-from ansible_collections.modelyard.core.plugins.module_utils.survey import probe, services
 from unit import worlds
 
 
@@ -57,13 +58,12 @@ def state(port=0, log="/nonexistent"):
 
 
 def test_serial_requests_stop_at_the_first_that_fails(engine, tmp_path):
-    step = acceptance.ladder(["serial"])[0]
+    step = acceptance.ladder(worlds.service(), ["serial"])[0]
     asked = step.ask(worlds.service(), {"index": 0})
-    seen = probe.ask(str(tmp_path), "tiny-qwen3", state(engine.server_address[1]), asked, "", 5.0)
+    seen = probe.ask(str(tmp_path), worlds.service(), state(engine.server_address[1]), asked, "")
     assert engine.asked == 3
     assert [a["status"] for a in seen["answers"]] == [200, 200, 500]
-    complaint, _ = step.judge(worlds.service(), {"index": 0}, seen)
-    assert complaint.startswith("request 3: HTTP 500.")
+    assert step.judge(worlds.service(), {"index": 0}, seen).complaint.startswith("request 3: HTTP 500: ")
 
 
 def started(home, index, digest="d"):
@@ -74,15 +74,21 @@ def started(home, index, digest="d"):
     layout.write_json(folder / "run/state.json", written)
 
 
-def steps(index, failed="", ids=None):
-    return [{"id": id, "instance": index, "passed": id != failed} for id in (ids or [step.id for step in acceptance.LADDER])]
+TINY = worlds.service(name="tiny")
+
+
+def steps(index, failed="", ids=None, word="fail"):
+    whole = ids or [step.id for step in acceptance.ladder(TINY)]
+    return [{"id": id, "instance": index, "passed": id != failed, "verdict": word if id == failed else "pass"} for id in whole]
 
 
 def record(home, *walked):
     asked = sorted({step["instance"] for step in walked})
-    return probe.record(
-        str(home), "tiny", {"passed": all(step["passed"] for step in walked), "asked": asked, "steps": list(walked)}
-    )
+    wanted = {"passed": all(step["passed"] for step in walked), "depth": "full", "asked": asked, "steps": list(walked)}
+    written, path, problems = probe.record(str(home), TINY, wanted)
+    assert problems == []
+    assert layout.read_json(Path(path)) == written
+    return path
 
 
 def accepted(home):
@@ -93,7 +99,7 @@ def test_a_whole_and_passed_ladder_makes_an_instance_accepted(tmp_path):
     started(tmp_path, 0)
     result = record(tmp_path, *steps(0))
     (proof,) = services.accepted(str(tmp_path), "tiny")
-    assert layout.read_json(tmp_path / result)["passed"] is True
+    assert layout.read_json(Path(result))["passed"] is True
     assert proof == {"index": 0, "leader": state()["leader"], "digest": "d", "at": proof["at"], "result": result}
 
 
@@ -137,16 +143,62 @@ def test_an_unreadable_record_of_acceptances_counts_nothing_and_is_written_anew(
 
 def test_two_results_of_one_second_do_not_overwrite_each_other(tmp_path):
     (tmp_path / "services/tiny").mkdir(parents=True)
-    result = {"passed": False, "asked": [], "steps": []}
-    results = {probe.record(str(tmp_path), "tiny", result) for _ in range(3)}
+    result = {"passed": False, "depth": "full", "asked": [], "steps": []}
+    results = {probe.record(str(tmp_path), TINY, result)[1] for _ in range(3)}
     assert len(results) == 3
+
+
+def test_the_result_has_the_fields_that_programs_read(tmp_path):
+    started(tmp_path, 0)
+    written = layout.read_json(Path(record(tmp_path, *steps(0))))
+    assert {key: written[key] for key in ("schema", "service", "passed", "depth", "asked")} == {
+        **{"schema": 1, "service": "tiny", "passed": True, "depth": "full", "asked": [0]},
+    }
+    assert written["at"] > 1.7e9
+
+
+def test_a_step_that_could_not_be_judged_takes_no_acceptance_away(tmp_path):
+    started(tmp_path, 0)
+    record(tmp_path, *steps(0))
+    record(tmp_path, *steps(0, failed="chat", ids=["health", "chat"], word="busy"))
+    assert accepted(tmp_path) == [(0, "d")]
+
+
+def test_old_results_are_removed_but_not_the_one_an_acceptance_rests_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(probe, "RESULTS_KEPT", 3)
+    started(tmp_path, 0)
+    record(tmp_path, *steps(0))
+    for number in range(6):
+        (tmp_path / f"services/tiny/acceptance/2020010{number}T000000Z.json").write_text("{}")
+    accepted_file = tmp_path / "services/tiny/accepted.json"
+    proof = layout.read_json(accepted_file)
+    proof["instances"][0]["result"] = str(tmp_path / "services/tiny/acceptance/20200101T000000Z.json")
+    layout.write_json(accepted_file, proof)
+    record(tmp_path, *steps(0, ids=["health"]))
+    left = sorted(path.name for path in (tmp_path / "services/tiny/acceptance").iterdir())
+    assert left[:2] == ["20200101T000000Z.json", "20200105T000000Z.json"]
+    assert len(left) == 4
+
+
+def test_a_full_disk_makes_nothing_accepted_and_is_said(tmp_path, monkeypatch):
+    started(tmp_path, 0)
+    record(tmp_path, *steps(0))
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(probe.layout, "write_json", full)
+    wanted = {"passed": False, "depth": "full", "asked": [0], "steps": steps(0, failed="chat")}
+    _, _, problems = probe.record(str(tmp_path), TINY, wanted)
+    assert "No space left on device" in problems[0]
+    assert accepted(tmp_path) == []
 
 
 def test_only_what_was_logged_since_is_judged(tmp_path):
     log = tmp_path / "engine.log"
     log.write_text("EngineDeadError of an earlier time\nnew line\n")
-    assert probe.log_since(state(log=str(log)), 35) == "new line\n"
-    assert probe.log_since(state(log=str(tmp_path / "absent")), 0) == ""
+    assert after_step.log_since(state(log=str(log)), 35) == "new line\n"
+    assert after_step.log_since(state(log=str(tmp_path / "absent")), 0) == ""
 
 
 def test_a_step_that_cannot_be_judged_is_no_pass(tmp_path, engine):
@@ -157,7 +209,8 @@ def test_a_step_that_cannot_be_judged_is_no_pass(tmp_path, engine):
     broken["request"]["port"] = "no number"
     layout.write_json(folder / "run/state.json", broken)
     plan = {**worlds.service(), "instances": [{"index": 0, "port": 1}]}
-    walked = probe.walk(str(tmp_path), plan, ["health", "models"])
+    steps = acceptance.ladder(plan, ["health", "models"])
+    walked = walk.Walk(str(tmp_path), plan, steps, False).run()
     assert [(entry["id"], entry["passed"]) for entry in walked] == [("health", False)]
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 
-from ansible_collections.modelyard.core.plugins.module_utils.judge.acceptance import LADDER
+from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance
 
 NAME = "minicpm-v-4.5"
 COUNT = 8
+LADDER = acceptance.ladder({"engine": {}, "acceptance": {"also": ["image"]}})
 BUDGET_MIB = 58968  # 90 % of 65520, what is written out where the inventory says nothing
 FOLDER = f"/home/llm/modelyard/services/{NAME}"
 LINGERS = "/var/lib/systemd/linger/llm"

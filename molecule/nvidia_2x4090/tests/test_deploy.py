@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 
-from ansible_collections.modelyard.core.plugins.module_utils.judge.acceptance import LADDER
+from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance
 from entry import Entry
 from harness import until
 
@@ -17,6 +17,7 @@ UNIT = f"modelyard-{NAME}.service"
 UNIT_FILE = f"/etc/systemd/system/{UNIT}"
 FOLDER = f"/root/modelyard/services/{NAME}"
 BUDGET_MIB = 29484  # 60 % of 49140
+LADDER = acceptance.ladder({"engine": {}, "acceptance": {}})
 APPS = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
 USED = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
 

@@ -1,15 +1,14 @@
-"""Action: walk the acceptance ladder of one service, show the verdicts, keep the evidence of a failure."""
+"""Action: walk the acceptance ladder of one service and show the verdicts."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance
-from ansible_collections.modelyard.core.plugins.module_utils.plan import only
+from ansible_collections.modelyard.core.plugins.module_utils.plan import acceptance_text, only
 from ansible_collections.modelyard.core.plugins.plugin_utils import call
 from ansible_collections.modelyard.core.plugins.plugin_utils.plain import plain
 
@@ -28,7 +27,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     """
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Returns `steps` and `passed`; fails with the first step that failed and the place of the evidence."""
+        """Returns the result as it was written down, `result` and `evidence` (places on the host) and `busy`.
+
+        Fails with the first step that failed. A service that is at work for others is shown as busy, which is no failure.
+        """
         result: dict[str, Any] = super().run(tmp, task_vars)
         args = plain(self._task.args)
         always, admit = bool(args.pop("always", False)), bool(args.pop("admit", False))
@@ -41,38 +43,35 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         if not wanted:
             result.update(changed=False, skipped=True)
             return result
-        asked = args["service"]["acceptance"]["serial_requests"]
         if not self._task.check_mode:
-            display.display(
-                f"  asking {name}: {', '.join(args.get('steps') or ['all steps'])} (with {asked} requests one at a time)"
-            )
+            display.display(f"  asking {name}: {self._steps(args)}")
         answer = call.module(self, "service_probe", args, task_vars or {})
         result.update(changed=False, skipped=answer.get("skipped", False))
         if result["skipped"]:
             return result
-        for step in answer["steps"]:
-            word = "pass" if step["passed"] else "FAIL"
-            display.display(f"  {word}  {name}/{step['instance']} {step['id']}: {step['detail']}")
-        result.update(
-            passed=answer["passed"],
-            result=answer["result"],
-            manifest=answer["manifest"],
-            steps=[{k: v for k, v in step.items() if k != "evidence"} for step in answer["steps"]],
-        )
-        failed = [step for step in answer["steps"] if not step["passed"]]
-        if failed:
-            first = failed[0]
-            evidence = {f"{step['id']}/{step['instance']}": step["evidence"] for step in answer["steps"]}
-            replies = {"replies.json": json.dumps(evidence, indent=1)}
-            kept_in = call.keep_evidence(self, args["home"], name, f"failed_{first['id']}", replies, task_vars or {})
-            result.update(
-                failed=True,
-                msg=f"{name} was not accepted: step {first['id']} failed on instance {first['instance']}: {first['detail']}. "
-                f"{kept_in}. The service was left as it is.",
-            )
+        found = answer["acceptance"]
+        result.update(**found, result=answer["result"], evidence=answer["evidence"], manifest=answer["manifest"], busy=False)
+        for line in acceptance_text.lines(found):
+            display.display(f"  {line}")
+        failing = acceptance.failing(found["steps"])
+        lost = acceptance_text.not_kept(answer)
+        if failing:
+            result.update(failed=True, msg=acceptance_text.failure(name, failing[0], answer["evidence"], lost))
+        elif lost:
+            result.update(failed=True, msg=f"{name}: {lost}")
+        elif not found["passed"]:
+            result["busy"] = True
         if admit and args["service"].get("gateway"):
-            self._admit(args["home"], name, acceptance.proven(answer["steps"]), result, task_vars or {})
+            proven = acceptance.proven(args["service"], found["steps"])
+            self._admit(args["home"], name, proven, result, task_vars or {})
         return result
+
+    @staticmethod
+    def _steps(args: dict[str, Any]) -> str:
+        steps = acceptance.ladder(args["service"], depth=args.get("depth") or acceptance.FULL)
+        ids = args.get("steps") or [step.id for step in steps]
+        asked = args["service"]["acceptance"]["serial_requests"]
+        return ", ".join(ids) + (f" ({asked} requests one at a time)" if "serial" in ids else "")
 
     def _admit(self, home: str, name: str, indexes: list[int], result: dict[str, Any], variables: dict[str, Any]) -> None:
         """Let the gateway send requests to these; that it cannot be told may not hide what else has failed."""

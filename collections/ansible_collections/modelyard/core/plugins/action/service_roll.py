@@ -13,6 +13,10 @@ from ansible_collections.modelyard.core.plugins.plugin_utils.plain import plain
 display = Display()
 
 
+#: Whoever sends requests past the gateway can do so while an instance is being proven.
+BUSY = "{} runs, but it is at work for others already and could not be proven; when it is idle: playbooks/acceptance.yml"
+
+
 def _names(batch: list[dict[str, Any]]) -> str:
     return ", ".join(one["name"] for one in batch)
 
@@ -80,8 +84,13 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             "steps": [],
             "always": True,
             "admit": True,
+            "gateway_comes_after": True,
         }
-        result["steps"] += call.action(self, "service_probe", probe, variables)["steps"]
+        proof = call.action(self, "service_probe", probe, variables)
+        result["steps"] += proof["steps"]
+        if not proof["passed"]:
+            # The next one may not be touched while this one is at work and nobody knows how well.
+            raise AnsibleActionFail(BUSY.format(_names(batch)))
 
     def _left_out(self, args: dict[str, Any], batch: list[dict[str, Any]], variables: dict[str, Any]) -> str:
         """Whom of a batch that failed the gateway sends nothing, in words. It may not hide why the batch failed."""

@@ -9,12 +9,16 @@ short_description: Walk the acceptance ladder of a service and write the result 
 description:
   - All instances are asked at the same time, requests to one instance one after the other; an instance is asked no further
     step once one has failed. One round trip, because a busy engine leaves little processor to anything else.
+  - After each step the engine's log, the kernel's log and the memory of the cards are looked at. A failure is kept as evidence.
+  - An instance that is at work for others is not asked for tokens; after a while it is called busy, which is no failure.
   - A whole and passed ladder makes the service accepted, bound to these very processes. Restarts nothing. Never reports a
-    change. The action plugin of the same name shows the verdicts and keeps the evidence of a failure.
+    change. The action plugin of the same name shows the verdicts.
 options:
   home: {description: The project's folder on the host., type: path, required: true}
   service: {description: The service as the plan has it., type: dict, required: true}
-  steps: {description: Ids of the acceptance steps to walk; empty for all., type: list, elements: str, default: []}
+  steps: {description: Ids of the acceptance steps to walk; empty for those of the depth., type: list, elements: str, default: []}
+  depth: {description: How much of the ladder is walked., type: str, choices: [quick, full], default: full}
+  gateway_comes_after: {description: A deploy puts the gateway in front later., type: bool, default: false}
 author: [Modelyard]
 """
 
@@ -27,16 +31,17 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-steps: {description: Verdict and evidence of every step and instance., type: list, elements: dict, returned: success}
-passed: {description: No step failed., type: bool, returned: success}
+acceptance: {description: "The result as it was written down: docs/acceptance.md.", type: dict, returned: success}
 result: {description: File with the result on the host., type: str, returned: success}
 manifest: {description: "What was deployed, as the host has it; null for none.", type: dict, returned: success}
+evidence: {description: Folder with the evidence of a failure; empty without one., type: str, returned: success}
+problems: {description: What could not be kept or written down., type: list, elements: str, returned: success}
 """
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout
-from ansible_collections.modelyard.core.plugins.module_utils.survey import probe
+from ansible_collections.modelyard.core.plugins.module_utils.survey import failure_evidence, probe, walk
 
 
 def main() -> None:
@@ -46,24 +51,33 @@ def main() -> None:
             "home": {"type": "path", "required": True},
             "service": {"type": "dict", "required": True},
             "steps": {"type": "list", "elements": "str", "default": []},
+            "depth": {"type": "str", "choices": ["quick", "full"], "default": "full"},
+            "gateway_comes_after": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
     args = module.params
     if module.check_mode:
         module.exit_json(changed=False, skipped=True)
+    home, service = args["home"], args["service"]
     try:
-        ladder = acceptance.ladder(args["steps"])
+        steps = acceptance.ladder(service, args["steps"], args["depth"])
     except KeyError as exc:
         module.fail_json(msg=str(exc.args[0]))
-    steps = probe.walk(args["home"], args["service"], args["steps"])
-    asked = [int(instance["index"]) for instance in args["service"]["instances"]]
-    passed = len(steps) == len(ladder) * len(asked) > 0 and all(step["passed"] for step in steps)
-    shown = [{k: v for k, v in step.items() if k != "evidence"} for step in steps]
-    wanted = {"passed": passed, "asked": asked, "steps": shown}
-    result = probe.record(args["home"], args["service"]["name"], wanted)
-    manifest = layout.read_json(layout.service_dir(args["home"], args["service"]["name"]) / "manifest.json")
-    module.exit_json(changed=False, passed=passed, steps=steps, result=result, manifest=manifest)
+    walked = walk.Walk(home, service, steps, args["gateway_comes_after"])
+    entries = walked.run()
+    wanted = {
+        "passed": len(entries) == len(steps) * len(walked.indexes) > 0 and all(entry["passed"] for entry in entries),
+        "depth": acceptance.depth_of(args["steps"], args["depth"]),
+        "asked": walked.indexes,
+        "steps": [{key: value for key, value in entry.items() if key != "evidence"} for entry in entries],
+    }
+    failing = acceptance.failing(entries)
+    folder, problems = failure_evidence.keep(home, service["name"], failing[0], entries, walked) if failing else ("", [])
+    written, path, why = probe.record(home, service, wanted)
+    manifest = layout.read_json(layout.service_dir(home, service["name"]) / "manifest.json")
+    said = {"acceptance": written, "result": path, "evidence": folder, "problems": [*problems, *why], "manifest": manifest}
+    module.exit_json(changed=False, **said)
 
 
 if __name__ == "__main__":

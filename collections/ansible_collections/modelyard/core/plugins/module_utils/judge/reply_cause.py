@@ -1,181 +1,31 @@
 """Why a request failed, told from the status and the body of its answer. Pure; one table for everything that reads failures.
 
-The texts are those of vLLM 0.8 to 0.33 and of the gateway. An unknown text gives a general cause for its status, never a guess.
+An unknown text gives a general cause for its status, never a guess. The table is in reply_rules.py.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from typing import Any, List, NamedTuple, Optional, Pattern, Tuple
+from typing import Any, List, Mapping, Optional
 
-
-class Cause(NamedTuple):
-    """`what`: in words, with the numbers of the body; `do`: what next; `fault`: whose it is, `client`, `server` or `load`."""
-
-    id: str
-    what: str
-    do: str
-    fault: str
-
-
-class Rule(NamedTuple):
-    """A cause that a body shows. `what` and `do` may name groups of the pattern."""
-
-    id: str
-    statuses: Tuple[int, ...]
-    sign: Pattern[str]
-    what: str
-    do: str
-    fault: str
-
-
-def _rule(name: str, statuses: Tuple[int, ...], sign: str, what: str, do: str, fault: str = "client") -> Rule:
-    return Rule(name, statuses, re.compile(sign, re.IGNORECASE | re.DOTALL), what, do, fault)
-
-
-_NO_RESTART = "nothing needs a restart"
-_CONTEXT = f"send less, lower max_tokens, or plan a larger max_model_len; {_NO_RESTART}"
-#: The first rule that fits counts.
-RULES: Tuple[Rule, ...] = (
-    _rule(
-        "context",
-        (400,),
-        r"maximum context length is (?P<limit>\d+) tokens\D+?(?:contains |has |requested )(?:at least )?(?P<asked>\d+)\b"
-        r"(?! characters)",
-        "the prompt is too long: {asked} tokens, max_model_len {limit}",
-        _CONTEXT,
-    ),
-    _rule(
-        "context",
-        (400,),
-        r"\(length (?P<asked>\d+)\).*?longer than the maximum model length of (?P<limit>\d+)",
-        "the prompt is too long: {asked} tokens, max_model_len {limit}",
-        _CONTEXT,
-    ),
-    _rule(
-        "context",
-        (400,),
-        r"maximum context length is (?P<limit>\d+)",
-        "the prompt is too long for max_model_len {limit}",
-        _CONTEXT,
-    ),
-    _rule(
-        "max_tokens",
-        (400,),
-        r"max_tokens=(?P<asked>\d+) cannot be greater than max_model_len=(?P<limit>\d+)",
-        "max_tokens asks for {asked} tokens, max_model_len is {limit}",
-        f"lower max_tokens, or plan a larger max_model_len; {_NO_RESTART}",
-    ),
-    _rule("context", (400,), r"max_model_len|maximum model length|context length", "the prompt is too long", _CONTEXT),
-    _rule(
-        "model",
-        (400, 404),
-        r"model [`'\"]?(?P<name>[^`'\"]{1,100}?)[`'\"]? does not exist",
-        "the model {name} is not served here",
-        "use an id of /v1/models",
-    ),
-    _rule(
-        "schema",
-        (400, 422),
-        r"grammar|json[_ ]?schema|structured[_ ]output|response_format|guided_",
-        "the engine cannot hold an answer to this schema",
-        f"correct the schema; {_NO_RESTART}",
-    ),
-    _rule(
-        "tools",
-        (400,),
-        r"tool[_ ]choice|tool-call-parser|enable-auto-tool-choice",
-        "the engine was started without a parser for calls of tools",
-        "set engine.enable_auto_tool_choice and engine.tool_call_parser, or ask without tools",
-    ),
-    _rule("not_json", (400, 422), r"json_invalid|JSON decode error|Expecting value", "the body is no JSON", "correct the client"),
-    _rule(
-        "parameter",
-        (400, 422),
-        r"(?:parameter=|\"param\": ?\")(?P<name>[\w, .]{1,60}?)(?=, value=|[^\w, .]|$)",
-        "the parameter {name} is wrong",
-        f"correct it in the client; {_NO_RESTART}",
-    ),
-    _rule(
-        "queue",
-        (429,),
-        r"queue|in flight|overloaded",
-        "the gateway's queue was full, or the wait in it too long",
-        "send fewer at once, or add instances; retry after the time that the answer names",
-        "load",
-    ),
-    _rule(
-        "hung", (502, 503, 504), r"hung|no token", "an engine has stopped making progress", "look at that engine's log", "server"
-    ),
-    _rule(
-        "refused",
-        (502,),
-        r"refused",
-        "the backend refused the connection: nothing listened there",
-        "look at the log of that instance, then deploy",
-        "server",
-    ),
-    _rule(
-        "broken",
-        (502,),
-        r"broke|reset|closed|disconnect|ended",
-        "the backend's connection broke before it had answered",
-        "look at the end of that instance's log",
-        "server",
-    ),
-    _rule(
-        "engine_dead",
-        (500, 503),
-        r"EngineDead|EngineCore|engine (?:is )?dead|Engine loop",
-        "the engine behind the API has died",
-        "look at that instance's log, then deploy",
-        "server",
-    ),
-    _rule(
-        "none_healthy",
-        (503,),
-        r"no (?:healthy )?backend|none .*healthy|no server is available|healthy",
-        "no backend was healthy",
-        "look at the backends in the gateway's status",
-        "server",
-    ),
+from ansible_collections.modelyard.core.plugins.module_utils.judge import engine_counters
+from ansible_collections.modelyard.core.plugins.module_utils.judge.reply_rules import (
+    ABORTED,
+    BY_STATUS,
+    CLIENT_GONE,
+    CLOSED,
+    ENDED,
+    IN_STREAM,
+    REFUSED,
+    REOPENED,
+    RULES,
+    TIMEOUTS,
+    TRUNCATED,
+    UNANSWERED,
+    Cause,
 )
-#: What a status says by itself: id, words, what next, fault.
-BY_STATUS = {
-    400: Cause("request", "the engine refused the request", f"read the body; {_NO_RESTART}", "client"),
-    401: Cause(
-        "key", "the API key is missing or wrong", "compare the client's key with the gateway's and the service's", "client"
-    ),
-    403: Cause("forbidden", "the request is not allowed", "read the body", "client"),
-    404: Cause("path", "there is no such path or model", "compare the path, and the model with /v1/models", "client"),
-    405: Cause("method", "the path does not know this method", "correct the client", "client"),
-    408: Cause("slow_client", "the client did not send its request in time", "look at the client and its network", "client"),
-    413: Cause("too_large", "the body is larger than the gateway's limit", "send less, or raise the limit", "client"),
-    415: Cause("content_type", "the content type is not application/json", "correct the client", "client"),
-    422: Cause("request", "the request does not have the right form", f"read the body; {_NO_RESTART}", "client"),
-    429: Cause("too_many", "there were too many requests", "send fewer at once, or add instances", "load"),
-    431: Cause("headers", "the headers are too large", "correct the client", "client"),
-    499: Cause(
-        "client_gone", "the client went away before the answer was complete", "compare with the client's time limit", "client"
-    ),
-    500: Cause("engine_error", "the engine failed at this request", "look at that instance's log at that time", "server"),
-    502: Cause("bad_gateway", "the backend gave no usable answer", "look at that instance's log at that time", "server"),
-    503: Cause("unavailable", "the service was not available", "look at the backends in the gateway's status", "server"),
-    504: Cause(
-        "timeout",
-        "the backend did not answer within the time limit",
-        "see whether it still generates before anything is restarted",
-        "server",
-    ),
-}
-CLIENT_GONE = BY_STATUS[499]
-TRUNCATED = Cause("truncated", "the answer broke off in the middle", "look at the end of that instance's log", "server")
-IN_STREAM = Cause("stream_error", "the engine reported an error in the middle of the answer", "read the error", "server")
-ABORTED = Cause(
-    "aborted", "the engine gave the request up: it was stopped or told to", "see whether that instance was stopped then", "server"
-)
-UNANSWERED = Cause("no_answer", "there was no answer", "look at that instance's log at that time", "server")
+
+__all__ = ["ABORTED", "CLIENT_GONE", "TIMEOUTS", "TRUNCATED", "Cause", "cause", "ids", "of_answer", "words"]
 
 
 def words(body: str) -> str:
@@ -209,12 +59,42 @@ def cause(status: Optional[int], body: str = "", truncated: bool = False, client
     for rule in RULES:
         match = rule.sign.search(body) if status in rule.statuses else None
         if match:
-            return Cause(rule.id, rule.what.format(**match.groupdict()), rule.do, rule.fault)
+            return Cause(rule.id, rule.what.format(**match.groupdict()), rule.do, rule.fault, rule.restart)
     general = Cause(f"http_{status}", f"the answer was HTTP {status}", "read the body", "server" if status >= 500 else "client")
     return BY_STATUS.get(status, general)
 
 
+def of_answer(
+    answer: Mapping[str, Any],
+    counters: Optional[Mapping[str, Any]] = None,
+    engine: Optional[Mapping[str, Any]] = None,
+) -> Optional[Cause]:
+    """Why a request of our own failed; None when it was answered with status 200.
+
+    :param answer: {status, body, error, ...} of survey/http.py or survey/stream.py
+    :param counters: figures of the engine around a time-out, see engine_counters.state
+    :param engine: {alive, listening}: the API server and its port after a refused connection
+    """
+    status, error = int(answer["status"]), str(answer["error"])
+    if status == 200 and not error:
+        return None
+    if status and status != 200:
+        body = answer["body"]
+        said = json.dumps(body, ensure_ascii=False) if isinstance(body, (dict, list)) else str(body or "")
+        found = cause(status, said) if status >= 400 else None
+        return found or Cause(f"http_{status}", f"the answer was HTTP {status}, not 200", "see what listens there", "server")
+    if error == "timeout":
+        return TIMEOUTS[engine_counters.state(counters or {})]
+    if error == "refused":
+        if engine is None:
+            return REFUSED
+        if not engine["alive"]:
+            return ENDED
+        return REOPENED if engine["listening"] else CLOSED
+    return UNANSWERED._replace(what=f"there was no whole answer ({error})")
+
+
 def ids() -> List[str]:
     """All causes by their id, for documentation and tests."""
-    known: List[Any] = [*RULES, *BY_STATUS.values(), TRUNCATED, IN_STREAM, ABORTED, UNANSWERED]
-    return sorted({one.id for one in known})
+    known: List[Any] = [*RULES, *BY_STATUS.values(), *TIMEOUTS.values(), TRUNCATED, IN_STREAM, ABORTED, UNANSWERED]
+    return sorted({one.id for one in [*known, ENDED, CLOSED, REOPENED, REFUSED]})

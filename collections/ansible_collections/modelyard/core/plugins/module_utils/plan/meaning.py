@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any, Dict, List, Mapping, Tuple
 
+from ansible_collections.modelyard.core.plugins.module_utils.judge import json_schema
 from ansible_collections.modelyard.core.plugins.module_utils.plan import gateway
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
 from ansible_collections.modelyard.core.plugins.module_utils.plan.intent import instance_ports, session, unusable_paths
@@ -42,6 +44,10 @@ BOUNDS: Dict[Tuple[str, str], Tuple[float, float]] = {
     ("logs", "keep"): (2, 10000),
     ("stop", "drain_s"): (0, 86400),
     ("stop", "memory_s"): (0, 86400),
+    ("acceptance", "serial_requests"): (0, 10000),
+    ("acceptance", "top_logprobs"): (1, 1000),
+    ("acceptance", "request_timeout_s"): (1, 86400),
+    ("acceptance", "busy_wait_s"): (0, 86400),
     ("gateway", "timeout_s"): (1, 86400),
     ("gateway", "body_limit_mb"): (1, 100000),
     ("gateway", "per_backend_limit"): (0, 10**6),
@@ -64,6 +70,7 @@ def findings(services: List[Dict[str, Any]]) -> List[Dict[str, str]]:
         found += _environment(service["environment"], where)
         found += _numbers(service, where)
         found += _gateway(service["gateway"], where)
+        found += _schemas(service["acceptance"]["schemas"], f"{where}.acceptance.schemas")
     countable = [s for s in services if s["topology"]["replicas"] <= BOUNDS["topology", "replicas"][1]]
     return [*found, *_ports(countable), *_twice(services, countable)]
 
@@ -104,6 +111,24 @@ def _gateway(wanted: Mapping[str, Any], where: str) -> List[Dict[str, str]]:
     if wanted["queue_size"] and not wanted["per_backend_limit"]:
         what = "nothing would ever wait, because per_backend_limit is 0 (no limit)"
         found.append(finding("IN-VALUE", f"{where}.gateway.queue_size", what, "set per_backend_limit, or leave queue_size out"))
+    return found
+
+
+def _schemas(wanted: List[Mapping[str, Any]], where: str) -> List[Dict[str, str]]:
+    """Schemas that the acceptance could not check a reply against, and limits in which no reply fits."""
+    found = []
+    names = [one["name"] for one in wanted]
+    for one in wanted:
+        place = f"{where}[{one['name']}]"
+        try:
+            wrong = json_schema.problems(json.loads(json.dumps(one["schema"])))
+        except (TypeError, ValueError) as exc:
+            wrong = [f"it is no JSON: {exc}"]
+        found += [finding("IN-VALUE", f"{place}.schema", line, "docs/acceptance.md has what a schema may hold") for line in wrong]
+        if not one["name"] or names.count(one["name"]) > 1:
+            found.append(finding("IN-VALUE", place, "the name is empty, or used twice", "give each schema a name of its own"))
+        if one["max_tokens"] < 1:
+            found.append(finding("IN-VALUE", f"{place}.max_tokens", f"{one['max_tokens']} is below 1", "set at least 1"))
     return found
 
 

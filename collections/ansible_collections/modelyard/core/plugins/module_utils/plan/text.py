@@ -7,6 +7,7 @@ import shlex
 import textwrap
 from typing import Any, Collection, Dict, List, Mapping, Sequence
 
+from ansible_collections.modelyard.core.plugins.module_utils.plan import acceptance_text
 from ansible_collections.modelyard.core.plugins.module_utils.plan.actions import SERVED
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import ORDER, REFUSE, count, grouped, ordered, refusals
 from ansible_collections.modelyard.core.plugins.module_utils.survey.http import reachable
@@ -152,26 +153,8 @@ def _presence(model: Mapping[str, Any]) -> str:
 
 
 def acceptance(steps: Sequence[Mapping[str, Any]]) -> List[str]:
-    """The acceptance ladder as a table. What many instances have passed is one row, with the longest time and what it showed."""
-    rows: List[Sequence[Any]] = [("step", "instance", "verdict", "seconds", "what was seen")]
-    passed: Dict[str, List[Mapping[str, Any]]] = {}
-    for step in steps:
-        if step["passed"]:
-            passed.setdefault(step["id"], []).append(step)
-    for step in steps:
-        same = passed.get(step["id"], []) if step["passed"] else []
-        if len(same) <= FEW:
-            rows.append((step["id"], step["instance"], "pass" if step["passed"] else "FAIL", _seconds(step), step["detail"]))
-        elif step is same[0]:
-            longest = max(same, key=lambda one: float(one["seconds"]))
-            seen = "" if len({one["detail"] for one in same}) == 1 else f" (instance {longest['instance']})"
-            indexes = numbers([one["instance"] for one in same])
-            rows.append((step["id"], indexes, "pass", _seconds(longest), f"{longest['detail']}{seen}"))
-    return table(rows)
-
-
-def _seconds(step: Mapping[str, Any]) -> str:
-    return f"{step['seconds']:.2f}"
+    """The acceptance ladder as a table."""
+    return table(acceptance_text.rows(steps, FEW, numbers))
 
 
 def summary(plan: Mapping[str, Any], results: Sequence[Mapping[str, Any]], home: str, command: str = "ansible-playbook") -> str:

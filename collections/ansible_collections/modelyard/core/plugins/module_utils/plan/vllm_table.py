@@ -7,6 +7,8 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 KINDS = ("switch", "flag", "value", "list", "repeat")
 GONE = "gone"
+#: Later than any release.
+NEWEST = (10**6,)
 
 
 class Build(NamedTuple):
@@ -43,12 +45,14 @@ def table(
     defaults     options to write out where the inventory does not set them
     metrics      names at /metrics: running, waiting, kv_usage, preemptions, generation_tokens, prompt_tokens, finished
     shutdown_least_s, visibility_by_id
+    api          what requests are told and where figures stand: {structured, metrics: {our name: theirs}}; of the newest release
+                 where nothing is known
     """
     if build is None:
         keys = ("removed", "later", "request_fields", "idle", "values", "defaults", "metrics")
         nothing: Dict[str, Any] = {key: {} for key in keys}
         nothing.update(release=version, known=False, options={kind: [] for kind in KINDS}, owned=facts["owned"])
-        return {**nothing, "shutdown_least_s": 0.0, "visibility_by_id": False}
+        return {**nothing, "shutdown_least_s": 0.0, "visibility_by_id": False, "api": _api(NEWEST, facts, {})}
     now = order(build.release)
     kinds = {name: str(_at(history, now, GONE)) for name, history in histories.items()}
     kinds.update(build.options)
@@ -80,6 +84,7 @@ def table(
         "metrics": {name: str(_at(history, now, "")) for name, history in metrics.items()},
         "shutdown_least_s": float(_at(facts["shutdown_least_s"], now, 0)),
         "visibility_by_id": bool(build.facts.get("visibility_by_id", _at(facts["visibility_by_id"], now, False))),
+        "api": _api(now, facts, build.facts),
     }
 
 
@@ -111,6 +116,14 @@ def _defaults(now: Tuple[int, ...], there: Mapping[str, str], known: Mapping[str
         if order(item.get("from", "0")) <= now and ("to" not in item or now <= order(item["to"]))
     }
     return {name: value for name, value in {**held, **own}.items() if name in there and value is not None}
+
+
+def _api(now: Tuple[int, ...], facts: Mapping[str, Any], own: Mapping[str, Any]) -> Dict[str, Any]:
+    """The server's side of a release; `own` are the facts of a fork."""
+    known, other = facts["api"], own.get("api", {})
+    metrics = {name: str(_at(history, now, "")) for name, history in known["metrics"].items()}
+    structured = str(other.get("structured", _at(known["structured"], now, "response_format")))
+    return {"structured": structured, "metrics": {**metrics, **other.get("metrics", {})}}
 
 
 def _at(history: Mapping[str, Any], now: Tuple[int, ...], before: Any) -> Any:

@@ -36,10 +36,7 @@ def request(
     answer: Dict[str, Any] = {"status": 0, "body": None, "error": ""}
     connection = http.client.HTTPConnection(reachable(address[0]), address[1], timeout=timeout_s)
     try:
-        headers = {"Content-Type": "application/json", "Connection": "close"}
-        if key:
-            headers["Authorization"] = f"Bearer {key}"
-        connection.request(method, path, None if body is None else json.dumps(body).encode(), headers)
+        connection.request(method, path, None if body is None else json.dumps(body).encode(), headers(key))
         response = connection.getresponse()
         raw = _read(response, connection, began + timeout_s).decode("utf-8", "replace")
         answer["status"] = response.status
@@ -47,19 +44,30 @@ def request(
             answer["body"] = json.loads(raw)
         except (ValueError, RecursionError):
             answer["body"] = raw
-    except ValueError:
-        # Its own words would hold the key.
-        answer["error"] = "the API key or the path holds characters that no request can carry"
-    except ConnectionRefusedError:
-        answer["error"] = "refused"
-    except socket.timeout:
-        answer["error"] = "timeout"
-    except (OSError, http.client.HTTPException) as exc:
-        answer["error"] = f"{type(exc).__name__}: {exc}"
+    except (OSError, ValueError, http.client.HTTPException) as exc:
+        answer["error"] = why(exc)
     finally:
         connection.close()
     answer["seconds"] = round(time.monotonic() - began, 3)
     return answer
+
+
+def headers(key: str) -> Dict[str, str]:
+    """Of a request with a JSON body; the only place where a key goes."""
+    named = {"Authorization": f"Bearer {key}"} if key else {}
+    return {"Content-Type": "application/json", "Connection": "close", **named}
+
+
+def why(exc: Exception) -> str:
+    """Why no answer came, as the result's `error`."""
+    if isinstance(exc, ConnectionRefusedError):
+        return "refused"
+    if isinstance(exc, socket.timeout):
+        return "timeout"
+    if isinstance(exc, ValueError) and not isinstance(exc, OSError):
+        # Its own words would hold the key.
+        return "the API key or the path holds characters that no request can carry"
+    return f"{type(exc).__name__}: {exc}"
 
 
 def _read(response: http.client.HTTPResponse, connection: http.client.HTTPConnection, deadline: float) -> bytes:

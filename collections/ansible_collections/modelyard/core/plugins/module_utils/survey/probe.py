@@ -1,17 +1,20 @@
-"""Walking the acceptance ladder on the host: ask an instance, judge, go on or stop, write the result down."""
+"""Asking one instance what a step of the acceptance wants to know, and writing the result of a whole acceptance down."""
 
 from __future__ import annotations
 
-import threading
+import contextlib
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Mapping, Tuple
 
-from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance, engine_log
+from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance, engine_counters
 from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, opened, proc, sockets, stop
-from ansible_collections.modelyard.core.plugins.module_utils.survey import http, services
+from ansible_collections.modelyard.core.plugins.module_utils.survey import counters, http, services
 
-LOG_BYTES = 4 * 2**20
+SCHEMA = 1
+ACCEPTED = "accepted.json"
+#: Results that are kept of a service; older ones are removed.
+RESULTS_KEPT = 200
 
 
 def processes(home: str, service: str, state: Dict[str, Any]) -> Dict[str, Any]:
@@ -37,66 +40,85 @@ def port(home: str, service: str, state: Dict[str, Any]) -> Dict[str, Any]:
     return {"listening": bool(listeners), "pid": next(iter(owners), None), "ours": bool(owners) and owners <= set(mine)}
 
 
-def ask(home: str, service: str, state: Dict[str, Any], wanted: Dict[str, Any], key: str, timeout_s: float) -> Dict[str, Any]:
-    """One ask of one instance; requests stop at the first that is not answered with 200."""
+def address(state: Mapping[str, Any]) -> Any:
+    """Where an instance answers."""
+    return (state["request"]["host"], state["request"]["port"])
+
+
+def names(plan: Mapping[str, Any]) -> Mapping[str, str]:
+    """What the release calls its figures."""
+    found: Mapping[str, str] = plan.get("api", {}).get("metrics") or engine_counters.USUAL
+    return found
+
+
+def ask(home: str, plan: Mapping[str, Any], state: Dict[str, Any], wanted: Dict[str, Any], key: str) -> Dict[str, Any]:
+    """One ask of one instance; requests stop at the first that is not answered with 200.
+
+    After a time-out the engine's figures are looked at, and after a refused connection its process and port.
+    """
     began = time.monotonic()
+    service = str(plan["name"])
     seen: Dict[str, Any] = {}
     if wanted["kind"] == "process":
         seen = processes(home, service, state)
     elif wanted["kind"] == "port":
         seen = port(home, service, state)
     else:
-        address = (state["request"]["host"], state["request"]["port"])
-        seen["answers"] = []
+        timeout_s = float(plan["acceptance"]["request_timeout_s"])
+        seen = {"asked": wanted["bodies"], "answers": []}
+        before = counters.read(address(state), names(plan)) if wanted["method"] == "POST" else {}
         for body in wanted["bodies"]:
-            seen["answers"].append(http.request(address, wanted["method"], wanted["path"], body, key, timeout_s))
-            if seen["answers"][-1]["status"] != 200:
+            answer = http.request(address(state), wanted["method"], wanted["path"], body, key, timeout_s)
+            seen["answers"].append(answer)
+            if answer["error"] == "timeout":
+                seen["counters"] = counters.after_time_out(address(state), names(plan), before)
+            elif answer["error"] == "refused":
+                listening = any(x.port == state["request"]["port"] for x in proc.listeners())
+                seen["engine"] = {"alive": layout.leader_alive(state), "listening": listening}
+            if answer["status"] != 200 or answer["error"]:
                 break
     seen["seconds"] = round(time.monotonic() - began, 3)
     return seen
 
 
-def log_since(state: Dict[str, Any], offset: int) -> str:
-    """What an engine has logged since."""
-    try:
-        with Path(state["log"]).open("rb") as stream:
-            stream.seek(offset)
-            return stream.read(LOG_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return ""
+def record(home: str, plan: Mapping[str, Any], wanted: Dict[str, Any]) -> Tuple[Dict[str, Any], str, List[str]]:
+    """Write down the result of an acceptance; (the result, its file, what could not be written).
 
-
-def record(home: str, service: str, wanted: Dict[str, Any]) -> str:
-    """Keep the result of every acceptance; returns the file.
-
-    `wanted`: {steps, asked, passed}. A whole and passed ladder makes an instance accepted, bound to its very process; a
-    failed step takes that away. Instances that were not asked keep what they have.
+    `plan`: the service; `wanted`: {passed, depth, asked, steps}. A whole and passed ladder makes an instance accepted, bound to
+    its very process; a failed step takes that away, one that could not be judged does not. Instances that were not asked keep
+    what they have. Where the disk is full nothing becomes accepted.
     """
-    base = layout.service_dir(home, service)
-    (base / "acceptance").mkdir(exist_ok=True)
+    base = layout.service_dir(home, str(plan["name"]))
+    result = {"schema": SCHEMA, "at": round(time.time(), 3), "service": str(plan["name"]), **wanted}
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    path = base / "acceptance" / f"{stamp}.json"
-    for attempt in range(1, 1000):
-        if not path.exists():
-            break
-        path = base / "acceptance" / f"{stamp}-{attempt}.json"
-    result = {"at": round(time.time(), 3), "service": service, **wanted}
-    layout.write_json(path, result)
-    _accept(home, service, wanted, {"at": result["at"], "result": str(path)})
-    return str(path)
+    names_of = [f"{stamp}.json", *(f"{stamp}-{attempt}.json" for attempt in range(1, 1000))]
+    path = next((base / "acceptance" / name for name in names_of if not (base / "acceptance" / name).exists()), base)
+    problems = []
+    try:
+        path.parent.mkdir(exist_ok=True)
+        layout.write_json(path, result)
+    except OSError as exc:
+        problems.append(f"the result of the acceptance: {exc}")
+    try:
+        _accept(home, plan, wanted, {"at": result["at"], "result": str(path)})
+        _forget(base)
+    except OSError as exc:
+        problems.append(f"what is accepted now, so nothing of the service is: {exc}")
+        (base / ACCEPTED).unlink(missing_ok=True)
+    return result, str(path), problems
 
 
-def _accept(home: str, service: str, wanted: Dict[str, Any], proof: Dict[str, Any]) -> None:
-    path = layout.service_dir(home, service) / "accepted.json"
+def _accept(home: str, plan: Mapping[str, Any], wanted: Dict[str, Any], proof: Dict[str, Any]) -> None:
+    service = str(plan["name"])
+    path = layout.service_dir(home, service) / ACCEPTED
     kept = {int(one["index"]): one for one in services.accepted(home, service)}
-    proven = acceptance.proven(wanted["steps"])
+    proven = acceptance.proven(plan, wanted["steps"])
     for index in wanted["asked"]:
         own = [step for step in wanted["steps"] if step["instance"] == index]
-        passed = bool(own) and all(step["passed"] for step in own)
         state = layout.state(layout.instance_dir(home, service, index))
         if index in proven and state and layout.leader_alive(state):
             kept[index] = {"index": index, "leader": state["leader"], "digest": state["request"]["digest"], **proof}
-        elif not passed:
+        elif not own or acceptance.failing(own):
             kept.pop(index, None)
     if kept:
         layout.write_json(path, {"instances": [kept[index] for index in sorted(kept)]})
@@ -104,69 +126,11 @@ def _accept(home: str, service: str, wanted: Dict[str, Any], proof: Dict[str, An
         path.unlink()
 
 
-def entry(id: str, instance: Dict[str, Any], complaint: str, detail: str, evidence: Dict[str, Any]) -> Dict[str, Any]:
-    """The verdict on one step, with what it rests on."""
-    return {
-        "id": id,
-        "instance": instance["index"],
-        "passed": not complaint,
-        "seconds": evidence["seconds"],
-        "detail": complaint or detail,
-        "evidence": evidence,
-    }
-
-
-def walk_one(
-    home: str,
-    plan: Dict[str, Any],
-    instance: Dict[str, Any],
-    steps: Sequence[acceptance.Step],
-    key: str,
-    walked: List[Dict[str, Any]],
-) -> None:
-    """Walk the ladder of one instance, up to and with the first step that fails; entries go to `walked` one by one."""
-    name = plan["name"]
-    state = layout.state(layout.instance_dir(home, name, int(instance["index"])))
-    log = Path(state["log"]) if state else None
-    offset = log.stat().st_size if log and log.exists() else 0
-    for step in steps:
-        if state is None:
-            evidence: Dict[str, Any] = {"seconds": 0.0}
-            complaint, detail = "it was never started here; deploy it first", ""
-        else:
-            timeout_s = float(plan["acceptance"]["request_timeout_s"])
-            evidence = ask(home, name, state, step.ask(plan, instance), key, timeout_s)
-            complaint, detail = step.judge(plan, instance, evidence)
-            evidence["fatal"] = engine_log.fatal_lines(log_since(state, offset))
-            if not complaint and evidence["fatal"]:
-                complaint = f"the engine's log has become fatal: {evidence['fatal'][0]} (log: {log})"
-            if not complaint and not layout.leader_alive(state):
-                complaint = f"the engine has ended (log: {log})"
-        walked.append(entry(step.id, instance, complaint, detail, evidence))
-        if complaint:
-            break
-
-
-def walk(home: str, plan: Dict[str, Any], ids: List[str]) -> List[Dict[str, Any]]:
-    """The ladder of every instance at the same time; entries in the order of the ladder, then of the instances."""
-    steps = acceptance.ladder(ids)
-    secret = layout.service_dir(home, plan["name"]) / "api_key"
-    key = secret.read_text(encoding="utf-8").strip() if secret.exists() else ""
-    walked: List[List[Dict[str, Any]]] = [[] for _ in plan["instances"]]
-
-    def one(place: int) -> None:
-        instance = plan["instances"][place]
-        try:
-            walk_one(home, plan, instance, steps, key, walked[place])
-        except Exception as exc:  # whatever went wrong, it is no pass
-            done = len(walked[place])
-            what = f"the step could not be judged: {type(exc).__name__}: {str(exc)[:200]}"
-            walked[place].append(entry(steps[min(done, len(steps) - 1)].id, instance, what, "", {"seconds": 0.0}))
-
-    threads = [threading.Thread(target=one, args=(place,)) for place in range(len(walked))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    order = [step.id for step in steps]
-    return sorted((entry for entries in walked for entry in entries), key=lambda e: (order.index(e["id"]), e["instance"]))
+def _forget(base: Path) -> None:
+    """Remove the oldest results beyond RESULTS_KEPT, but none that an acceptance rests on."""
+    needed = {str(one.get("result")) for one in (layout.read_json(base / ACCEPTED) or {}).get("instances") or ()}
+    results: List[Path] = sorted((base / "acceptance").glob("*.json"))
+    for path in results[:-RESULTS_KEPT]:
+        if str(path) not in needed:
+            with contextlib.suppress(OSError):
+                path.unlink()

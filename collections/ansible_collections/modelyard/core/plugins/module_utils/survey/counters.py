@@ -1,0 +1,49 @@
+"""An engine's figures: how much it has in work, and whether tokens come out of it. Reads only."""
+
+from __future__ import annotations
+
+import time
+from typing import Dict, Mapping, Optional, Tuple
+
+from ansible_collections.modelyard.core.plugins.module_utils.judge import engine_counters
+from ansible_collections.modelyard.core.plugins.module_utils.survey import http
+
+LIMIT_S = 3.0
+#: Between two looks at an engine that may hang; a step of a big model on slow cards takes less.
+STEP_S = 2.0
+PATH = "/metrics"
+
+
+def read(address: Tuple[str, int], names: Mapping[str, str]) -> Dict[str, float]:
+    """{our name: value}; empty when they cannot be read. No key is wanted for them."""
+    answer = http.request(address, "GET", PATH, timeout_s=LIMIT_S)
+    if answer["status"] != 200 or not isinstance(answer["body"], str):
+        return {}
+    return engine_counters.parse(answer["body"], names)
+
+
+def after_time_out(
+    address: Tuple[str, int], names: Mapping[str, str], before: Mapping[str, float]
+) -> Dict[str, Dict[str, float]]:
+    """What engine_counters.state wants to know of an engine that has just not answered in time."""
+    after = read(address, names)
+    time.sleep(STEP_S)
+    return {"before": dict(before), "after": after, "later": read(address, names)}
+
+
+def wait_for_room(
+    address: Tuple[str, int], names: Mapping[str, str], slots: Optional[int], limit_s: float
+) -> Dict[str, Dict[str, float]]:
+    """Wait until one more request need not wait, `limit_s` at most; empty when there is room, or nothing could be seen.
+
+    Else the first and the last look, as engine_counters.state wants them.
+    """
+    first = seen = read(address, names)
+    until = time.monotonic() + max(limit_s, STEP_S)
+    while engine_counters.is_full(seen, slots):
+        if time.monotonic() >= until:
+            return {"before": first, "after": first, "later": seen}
+        time.sleep(STEP_S)
+        # One look that fails says nothing: an engine at work answers late.
+        seen = read(address, names) or seen
+    return {}

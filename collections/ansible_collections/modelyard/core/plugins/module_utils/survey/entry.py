@@ -1,0 +1,60 @@
+"""Asking through a service's gateway and, each time, the instance that answered: the pairs that the step `gateway` compares."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Sequence
+
+from ansible_collections.modelyard.core.plugins.module_utils.judge import engine_counters
+from ansible_collections.modelyard.core.plugins.module_utils.judge.ladder import entry
+from ansible_collections.modelyard.core.plugins.module_utils.judge.ladder.step import CHAT
+from ansible_collections.modelyard.core.plugins.module_utils.survey import counters, stream
+
+NO_GATEWAY = "the service has no gateway"
+LATER = "the deploy puts the gateway in front after this; playbooks/acceptance.yml asks through it"
+
+
+def look(
+    plan: Mapping[str, Any], indexes: Sequence[int], key: str, names: Mapping[str, str], after: bool
+) -> Dict[int, Dict[str, Any]]:
+    """What the judge of the step wants, for each of these instances.
+
+    Requests go one after the other. Their number is bounded: a gateway gives equals their turn. `after`: the gateway comes later.
+    """
+    seen: Dict[int, Dict[str, Any]] = {
+        index: {"why": "", "refused": [], "asked": 0, "pairs": [], "others": 0.0, "seconds": 0.0} for index in indexes
+    }
+    own, listen = plan["gateway"], plan["listen"]
+    if not own or after:
+        for one in seen.values():
+            one["why"] = LATER if own else NO_GATEWAY
+        return seen
+    ports = {int(i["index"]): int(i["port"]) for i in plan["instances"]}
+    for index, one in seen.items():
+        one["others"] = engine_counters.in_work(counters.read((listen["host"], ports[index]), names))
+    backends = {f"{plan['name']}/{index}": index for index in indexes}
+    limit_s = float(plan["acceptance"]["request_timeout_s"])
+    for _ in range((entry.PAIRS + 1) * int(plan["topology"]["replicas"]) + 2):
+        waiting = [one for one in seen.values() if len(one["pairs"]) < entry.PAIRS and not one["refused"]]
+        if not waiting:
+            break
+        through = {**stream.ask((own["host"], int(own["port"])), CHAT, entry.body(plan), key, limit_s), "way": "through"}
+        usable = through["status"] == 200 and not through["error"]
+        for one in waiting:
+            one["asked"] += 1
+            one["seconds"] = round(one["seconds"] + through["seconds"], 3)
+            one["refused"] += [] if usable else [through]
+        index = backends.get(through["backend"], -1)
+        hit = seen.get(index)
+        if usable and any(hit is one for one in waiting):
+            direct = {**stream.ask((listen["host"], ports[index]), CHAT, entry.body(plan), key, limit_s), "way": "direct"}
+            _add(hit, through, direct)
+    return seen
+
+
+def _add(one: Any, through: Dict[str, Any], direct: Dict[str, Any]) -> None:
+    one["seconds"] = round(one["seconds"] + direct["seconds"], 3)
+    if direct["status"] == 200 and not direct["error"]:
+        pairs: List[Dict[str, Any]] = one["pairs"]
+        pairs.append({"through": through, "direct": direct})
+    else:
+        one["refused"].append(direct)
