@@ -126,6 +126,24 @@ def test_a_second_deploy_changes_nothing(site: Site) -> None:
     assert [site.leader(name, i) for name, i in running] == leaders
 
 
+def test_an_acceptance_goes_through_the_gateway_too_and_nothing_is_restarted(site: Site) -> None:
+    leaders = [site.leader(NAME, index) for index in (0, 1)]
+    schema = {"type": "object", "properties": {"age": {"type": "integer", "maximum": 99}}, "required": ["age"]}
+    closed = {**schema, "additionalProperties": False}
+    site.services[0]["acceptance"].update(also=["completions"], schemas=[{"name": "person", "schema": closed}])
+    run = site.play("acceptance")
+    assert (run.rc, run.changed) == (0, 0), run.output[-4000:]
+    for index in (0, 1):
+        assert f"pass  {NAME}/{index} gateway: first token after" in run.output
+        assert f"pass  {NAME}/{index} completions: 16 tokens" in run.output
+        assert f"skip  {NAME}/{index} memory: a CPU engine keeps its cache in main memory" in run.output
+    assert "; and person" in run.output
+    results = sorted((site.home / "services" / NAME / "acceptance").glob("*.json"))
+    result = json.loads(results[-1].read_text(encoding="utf-8"))
+    assert (result["passed"], result["depth"], result["asked"]) == (True, "full", [0, 1])
+    assert [site.leader(NAME, index) for index in (0, 1)] == leaders
+
+
 def test_one_instance_less_needs_permission(site: Site) -> None:
     site.services[0]["topology"]["replicas"] = 1
     run = site.play("deploy")

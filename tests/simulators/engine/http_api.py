@@ -80,18 +80,21 @@ class Handler(BaseHTTPRequestHandler):
             self._json(404, {"detail": "Not Found"})
 
     def do_POST(self) -> None:
-        """Chat completions."""
+        """Chat completions, completions and embeddings."""
         mine = self.server.instance
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if not self._may():
             return
-        if self.path != "/v1/chat/completions":
+        if self.path not in ("/v1/chat/completions", "/v1/completions", "/v1/embeddings"):
             self._json(404, {"detail": "Not Found"})
             return
         with mine.lock:
             mine.open += 1
         try:
-            self._chat(self._request(body))
+            if self.path == "/v1/embeddings":
+                self._vectors(json.loads(body))
+            else:
+                self._chat(self._request(body))
         except Refused as refused:
             self._json(refused.status, refused.body)
         except OSError:
@@ -111,6 +114,8 @@ class Handler(BaseHTTPRequestHandler):
         args = self.server.instance.args
         try:
             body = json.loads(raw)
+            if self.path == "/v1/completions":
+                body["messages"] = [{"content": body["prompt"]}]
             messages = body["messages"]
             count = answers.prompt_tokens(messages)
         except (ValueError, KeyError, TypeError, AttributeError) as exc:
@@ -158,7 +163,16 @@ class Handler(BaseHTTPRequestHandler):
             "logprobs": answers.logprobs(said, body.get("top_logprobs") or 0) if body.get("logprobs") else None,
             "finish_reason": reason,
         }
+        if self.path == "/v1/completions":
+            choice["text"] = choice.pop("message")["content"]
         self._json(200, {**head, "object": "chat.completion", "choices": [choice], "usage": usage})
+
+    def _vectors(self, body) -> None:
+        mine, texts = self.server.instance, body["input"]
+        if getattr(mine.args, "runner", None) != "pooling":
+            raise Refused(400, "BadRequestError", "The model does not support Embeddings API")
+        found = [{"index": n, "embedding": answers.vector(text)} for n, text in enumerate(texts)]
+        self._json(200, {"object": "list", "data": found, "model": mine.args.names[0]})
 
     def _stream(self, head, said, reason, usage, body) -> None:
         self._log(200)

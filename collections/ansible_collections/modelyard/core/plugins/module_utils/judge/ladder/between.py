@@ -8,6 +8,8 @@ from ansible_collections.modelyard.core.plugins.module_utils.judge.ladder import
 from ansible_collections.modelyard.core.plugins.module_utils.judge.ladder.step import Verdict, failed
 
 EVIDENCE_FIRST = "the evidence is kept; read it, then stop and start the service"
+#: Of the log, in the message: the first one is often the sign of what the next one says.
+LINES = 2
 #: Kinds of kernel_log.py about the host: they are ours only when they name one of our processes.
 OF_PROCESSES = ("oom_kill", "hung_task", "segfault")
 
@@ -38,7 +40,8 @@ def stop(seen: Dict[str, Any]) -> Optional[Verdict]:
             return failed(f"the kernel ended a process of it for lack of memory: {line}", "oom", do, True)
         return failed(f"the kernel's log has become fatal: {line}", "kernel", memory.CARD_FIRST)
     if seen["fatal"]:
-        return failed(f"the engine's log has become fatal: {seen['fatal'][0]} (log: {seen['log']})", "log", EVIDENCE_FIRST, True)
+        lines = " / ".join(str(line).strip()[:200] for line in seen["fatal"][:LINES])
+        return failed(f"the engine's log has become fatal: {lines} (log: {seen['log']})", "log", EVIDENCE_FIRST, True)
     if not seen["alive"]:
         return failed(f"the engine has ended (log: {seen['log']})", "ended", "read the end of its log, then deploy", True)
     wrong = memory.broken(seen["cards"])

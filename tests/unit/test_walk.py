@@ -1,0 +1,323 @@
+"""The whole walk against a server that is spoilt in one way after the other: each step fails once, and the result says why."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
+from ansible_collections.modelyard.core.plugins.module_utils.survey import (
+    counters,
+    failure_evidence,
+    kernel_watch,
+    probe,
+    walk,
+)
+from ladder_stub import Engine, Proxy
+from unit import worlds
+
+KEY = "modelyard-secret-0a1b2c3d"
+STEPS = ["health", "models", "memory", "chat", "schema", "logprobs", "serial", "gateway"]
+GOOD = {"answer": "Paris", "count": 1, "kind": "place"}
+LIMIT = '{"message": "This model\'s maximum context length is 8192 tokens. However, your request has 9921 input tokens."}'
+
+
+@pytest.fixture
+def engine():
+    made = Engine()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def home(tmp_path, engine, monkeypatch):
+    """A home in which this very process is the engine."""
+    me = {"pid": os.getpid(), "start": proc.read(os.getpid()).start}
+    folder = layout.instance_dir(str(tmp_path), "tiny-qwen3", 0)
+    (folder / "run").mkdir(parents=True)
+    (tmp_path / "engine.log").write_text("INFO ready\n")
+    request = {"host": "127.0.0.1", "port": engine.port, "digest": "d", "launch": {"argv": ["vllm", "serve"]}}
+    state = {"keeper": me, "leader": me, "log": str(tmp_path / "engine.log"), "started_at": 0, "ended": None, "request": request}
+    layout.write_json(folder / "run/state.json", state)
+    (tmp_path / "sim/dev").mkdir(parents=True)
+    (tmp_path / "sim/dev/kmsg").write_text("")
+    layout.write_json(tmp_path / "services/tiny-qwen3/service.json", {"sysroot": str(tmp_path / "sim")})
+    tree = {"alive": True, "leader": os.getpid(), "comms": ["vllm"], "pids": [os.getpid()]}
+    monkeypatch.setattr(probe, "processes", lambda *_: dict(tree))
+    monkeypatch.setattr(counters, "STEP_S", 0.1)
+    monkeypatch.setattr(kernel_watch, "FRESH_S", 0.0)
+    return tmp_path
+
+
+def plan(engine, **more):
+    quick = {"serial_requests": 3, "request_timeout_s": 5, "busy_wait_s": 0}
+    service = worlds.service(**worlds.merged({"acceptance": quick, "engine": {"max_model_len": 4096, "max_num_seqs": 4}}, more))
+    service["topology"] = {"replicas": 1, "tensor_parallel_size": 1}
+    return {**service, "gateway": {}, "instances": [{"index": 0, "port": engine.port}]}
+
+
+def walked(home, service, steps=STEPS, after=False):
+    made = walk.Walk(str(home), service, acceptance.ladder(service, steps), after)
+    return made, made.run()
+
+
+def last(home, engine, **spoilt: Any):
+    engine.spoilt = spoilt
+    _, entries = walked(home, plan(engine))
+    assert all(entry["passed"] for entry in entries[:-1])
+    return entries[-1]
+
+
+def test_a_sound_engine_passes_and_what_does_not_apply_is_left_out_with_a_word(home, engine):
+    _, entries = walked(home, plan(engine))
+    assert [(e["id"], e["verdict"]) for e in entries] == [
+        *[(step, "pass") for step in ("health", "models")],
+        ("memory", "skipped"),
+        *[(step, "pass") for step in ("chat", "schema", "logprobs", "serial")],
+        ("gateway", "skipped"),
+    ]
+    assert all(e["passed"] and e["detail"] and not e["cause"] for e in entries)
+    assert set(entries[0]) - {"evidence"} == {
+        *("id", "instance", "passed", "verdict", "seconds", "detail", "cause", "next", "restart"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "step", "cause", "restart", "words"),
+    [
+        ({"health": 503}, "health", "unavailable", False, "HTTP 503"),
+        ({"model": "other"}, "models", "model", False, "tiny-qwen3 is not listed, only other"),
+        ({"length": 2048}, "models", "max_model_len", False, "max_model_len is 2048, 4096 was wanted"),
+        ({"models_status": 404}, "models", "path", False, "HTTP 404"),
+        ({"status": 400, "body": LIMIT}, "chat", "context", False, "9921 tokens, max_model_len 8192"),
+        ({"status": 400, "body": "not a multimodal model"}, "chat", "multimodal", False, "pictures"),
+        ({"status": 400, "body": '{"param": "top_p"}'}, "chat", "parameter", False, "top_p"),
+        ({"status": 401, "body": "Unauthorized"}, "chat", "key", False, "API key"),
+        ({"status": 403, "body": ""}, "chat", "forbidden", False, "not allowed"),
+        ({"status": 404, "body": "The model `tiny` does not exist."}, "chat", "model", False, "tiny is not served"),
+        ({"status": 413, "body": ""}, "chat", "too_large", False, "larger"),
+        ({"status": 500, "body": "EngineCore encountered an issue"}, "chat", "engine_dead", True, "has died"),
+        ({"status": 500, "body": "Internal"}, "chat", "engine_error", False, "failed at this request"),
+        ({"said": "{}"}, "schema", "unconstrained", False, "answer is missing"),
+        ({"said": json.dumps({**GOOD, "extra": 1})}, "schema", "unconstrained", False, "extra is not allowed"),
+        ({"said": json.dumps({**GOOD, "count": "1"})}, "schema", "unconstrained", False, "not of type integer"),
+        ({"said": "Paris is the capital"}, "schema", "unconstrained", False, "no JSON"),
+        ({"logprobs": [-0.1, float("nan"), -1, -2, -3]}, "logprobs", "not_finite", False, "not finite"),
+        ({"logprobs": [-2, -1, -3, -4, -5]}, "logprobs", "unsorted", False, "not sorted"),
+        ({"logprobs": [-1, -2]}, "logprobs", "shape", False, "2 alternatives, 5 were wanted"),
+    ],
+)
+def test_each_step_fails_once_and_the_result_says_why(home, engine, spoilt, step, cause, restart, words):
+    found = last(home, engine, **spoilt)
+    assert (found["id"], found["verdict"], found["passed"]) == (step, "fail", False)
+    assert (found["cause"], found["restart"]) == (cause, restart)
+    assert words in found["detail"]
+    assert found["next"]
+
+
+# -- load, and silence ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "verdict", "cause"),
+    [
+        ({"running": 4, "moves": 5}, "busy", "loaded"),
+        ({"running": 1, "waiting": 2, "moves": 5}, "busy", "loaded"),
+        ({"running": 4, "moves": 0}, "fail", "hung"),
+    ],
+)
+def test_a_loaded_engine_is_asked_for_no_token(home, engine, spoilt, verdict, cause):
+    found = last(home, engine, **spoilt)
+    assert (found["id"], found["verdict"], found["cause"]) == ("chat", verdict, cause)
+    assert "running" in found["detail"]
+    assert not [path for path, _ in engine.asked if path == "/v1/chat/completions"]
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "verdict", "cause", "restart"),
+    [
+        ({"running": 1, "moves": 5}, "busy", "loaded", False),
+        ({"running": 1}, "fail", "hung", True),
+        ({"moves": 5}, "fail", "slow", False),
+        ({}, "fail", "lost", False),
+    ],
+)
+def test_a_request_that_is_not_answered_in_time_is_read_by_the_figures(home, engine, spoilt, verdict, cause, restart):
+    engine.spoilt = {"hang_s": 3, **spoilt}
+    _, entries = walked(home, plan(engine, acceptance={"request_timeout_s": 1}))
+    found = entries[-1]
+    assert (found["id"], found["verdict"], found["cause"], found["restart"]) == ("chat", verdict, cause, restart)
+    assert "no answer within 1 s" in found["detail"]
+
+
+def test_too_many_requests_are_load_and_no_failure(home, engine):
+    found = last(home, engine, status=429, body="the queue is full")
+    assert (found["verdict"], found["cause"], found["restart"]) == ("busy", "queue", False)
+
+
+def test_a_refused_connection_is_told_with_the_state_of_the_process(home, engine):
+    engine.close()
+    _, entries = walked(home, plan(engine), ["health"])
+    assert (entries[0]["cause"], entries[0]["verdict"]) == ("closed", "fail")
+    state = layout.state(home / "services/tiny-qwen3/instance-0")
+    state["leader"]["start"] += 1
+    layout.write_json(home / "services/tiny-qwen3/instance-0/run/state.json", state)
+    _, entries = walked(home, plan(engine), ["health"])
+    assert (entries[0]["cause"], entries[0]["restart"]) == ("ended", True)
+
+
+# -- between the steps ----------------------------------------------------------------------------------------------
+
+
+def test_a_fatal_line_of_the_engine_ends_the_ladder_after_the_step_that_passed(home, engine):
+    def log():
+        with (home / "engine.log").open("a") as stream:
+            stream.write("(EngineCore pid=7) ERROR 11-29 17:00:00 [core.py:10] RPC call to sample_tokens timed out.\n")
+
+    found = last(home, engine, log=log)
+    assert (found["id"], found["cause"], found["restart"]) == ("chat", "log", True)
+    assert found["detail"].startswith("after this step: the engine's log has become fatal: RPC call to sample_tokens timed out.")
+
+
+def test_a_fatal_line_is_told_besides_the_step_that_failed(home, engine):
+    def log():
+        (home / "engine.log").write_text("INFO ready\nEngineDeadError: EngineCore encountered an issue.\n")
+
+    found = last(home, engine, log=log, status=500, body="EngineCore encountered an issue")
+    assert found["cause"] == "log"
+    assert found["detail"].startswith("HTTP 500: the engine behind the API has died")
+    assert "; besides, the engine's log has become fatal" in found["detail"]
+
+
+def test_lines_of_the_kernel_count_from_the_beginning_on_and_only_ours(home, engine):
+    kmsg = home / "sim/dev/kmsg"
+    line = "4,1,2,-;Out of memory: Killed process {} (vllm) total-vm:1kB\n"
+    kmsg.write_text(line.format(os.getpid()))
+
+    def log():
+        with kmsg.open("a") as stream:
+            stream.write(line.format(1).replace("4,1,", "4,2,"))
+
+    engine.spoilt = {"log": log}
+    assert all(entry["passed"] for entry in walked(home, plan(engine))[1])
+
+    def ours():
+        with kmsg.open("a") as stream:
+            stream.write(line.format(os.getpid()).replace("1kB", "2kB"))
+
+    found = last(home, engine, log=ours)
+    assert (found["id"], found["cause"]) == ("chat", "oom")
+    assert "Killed process" in found["detail"]
+
+
+# -- through the gateway --------------------------------------------------------------------------------------------
+
+
+def through(home, engine, proxy, **spoilt: Any):
+    engine.spoilt = spoilt
+    service = {**plan(engine), "gateway": {"kind": "nginx", "host": "127.0.0.1", "port": proxy.port, "keys_file": ""}}
+    _, (found,) = walked(home, service, ["gateway"])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("bundle", "wait_s", "spoilt", "verdict", "cause"),
+    [
+        (1, 0, {}, "pass", ""),
+        (8, 0, {}, "fail", "clumped"),
+        (1, 0.5, {}, "fail", "late"),
+        (8, 0, {"running": 2, "moves": 3}, "busy", "loaded"),
+        (1, 0, {"done": False}, "fail", "truncated"),
+        (1, 0, {"status": 502, "body": "tiny-qwen3/0 refused the connection"}, "fail", "refused"),
+        (1, 0, {"backend": "tiny-qwen3/1"}, "skipped", ""),
+    ],
+)
+def test_a_proxy_that_holds_tokens_back_is_seen(home, engine, bundle, wait_s, spoilt, verdict, cause):
+    proxy = Proxy(engine, bundle, wait_s)
+    try:
+        found = through(home, engine, proxy, gap_s=0.01, **spoilt)
+    finally:
+        proxy.close()
+    assert (found["id"], found["verdict"], found["cause"]) == ("gateway", verdict, cause), found["detail"]
+
+
+def test_a_gateway_that_does_not_listen_fails_and_one_that_comes_later_is_left_out(home, engine):
+    proxy = Proxy(engine)
+    proxy.close()
+    found = through(home, engine, proxy)
+    assert (found["verdict"], found["cause"]) == ("fail", "refused")
+    assert found["detail"].startswith("through the gateway: connection refused")
+    service = {**plan(engine), "gateway": {"kind": "nginx", "host": "127.0.0.1", "port": proxy.port}}
+    _, (later,) = walked(home, service, ["gateway"], after=True)
+    assert (later["verdict"], later["passed"]) == ("skipped", True)
+
+
+# -- evidence -------------------------------------------------------------------------------------------------------
+
+
+def kept(home, engine, **spoilt: Any):
+    (home / "services/tiny-qwen3/api_key").write_text(KEY + "\n")
+    (home / "services/tiny-qwen3/manifest.json").write_text('{"schema": 2, "name": "tiny-qwen3"}')
+    with (home / "engine.log").open("a") as stream:
+        stream.write(f"started with VLLM_API_KEY={KEY} and https://ann:pass-word-1@proxy.example/\n")
+    engine.spoilt = {"key": KEY, **spoilt}
+    made, entries = walked(home, plan(engine))
+    failing = acceptance.failing(entries)
+    folder, problems = failure_evidence.keep(str(home), "tiny-qwen3", failing[0], entries, made)
+    return Path(folder), problems
+
+
+def test_a_failure_is_kept_whole_and_without_secrets(home, engine):
+    folder, problems = kept(home, engine, status=500, body='you sent "Authorization: Bearer {key}" and {key}')
+    assert problems == []
+    assert folder.name.endswith("-tiny-qwen3-failed_chat")
+    assert {path.name for path in folder.iterdir()} == {
+        *("verdicts.json", "replies.json", "processes.json", "cards.json", "kernel.log", "manifest.json"),
+        *("instance-0-state.json", "instance-0.log"),
+    }
+    texts = {path.name: path.read_text() for path in folder.iterdir()}
+    assert not [name for name, text in texts.items() if KEY in text or "pass-word-1" in text]
+    replies = json.loads(texts["replies.json"])["chat/0"]
+    assert replies["asked"][0]["messages"][0]["content"] == "Say hello."
+    assert replies["answers"][0]["status"] == 500
+    assert "[removed]" in replies["answers"][0]["body"]
+    assert "INFO ready" in texts["instance-0.log"]
+    assert json.loads(texts["verdicts.json"])[-1]["cause"] == "engine_error"
+
+
+def test_a_prompt_that_was_too_long_names_its_folder_and_a_second_failure_overwrites_nothing(home, engine):
+    first, _ = kept(home, engine, status=400, body=LIMIT)
+    before = (first / "verdicts.json").read_text()
+    second, _ = kept(home, engine, status=400, body=LIMIT)
+    assert "failed_ctx8192" in first.name
+    assert first != second
+    assert (first / "verdicts.json").read_text() == before
+
+
+def test_evidence_does_not_grow_without_end_and_a_full_disk_is_said(home, engine, monkeypatch):
+    evidence = failure_evidence.evidence
+    monkeypatch.setattr(evidence, "FOLDER_BYTES", 10)
+    folder, problems = kept(home, engine, status=500, body="x")
+    assert "move old evidence away" in problems[0]
+    assert not (folder / "instance-0.log").exists()
+    assert (folder / "replies.json").exists()
+    monkeypatch.setattr(evidence, "FOLDER_BYTES", 2**30)
+    monkeypatch.setattr(evidence, "LOG_BYTES", 40)
+    monkeypatch.setattr(evidence, "DOCUMENT_BYTES", 50)
+    folder, _ = kept(home, engine, status=500, body="x")
+    assert (folder / "instance-0.log").stat().st_size <= 40
+    assert "characters were left out" in (folder / "replies.json").read_text()
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    engine.spoilt = {"status": 500}
+    made, entries = walked(home, plan(engine))
+    _, problems = failure_evidence.keep(str(home), "tiny-qwen3", acceptance.failing(entries)[0], entries, made)
+    assert all("No space left on device" in problem for problem in problems)
+    assert len(problems) >= 5
