@@ -100,7 +100,7 @@ class Tally:
         group.setdefault("examples", [])
         if len(group["examples"]) < EXAMPLES:
             group["examples"].append({"id": line.get("id"), "user": line.get("user"), "what": why.what})
-        group.update(do=why.do, fault=why.fault)
+        group.update(do=why.do, fault=why.fault, restart=why.restart)
 
     def result(self) -> Dict[str, Any]:
         """Plain data: counts, `groups` (most frequent first), `compared` as words, `lost` as the log's own notes."""

@@ -8,6 +8,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.judge import reques
 from ansible_collections.modelyard.core.plugins.module_utils.plan import text
 
 ERROR_CHARACTERS = 600
+MAY_HELP = "; a restart of the instance may help after that"
 
 
 def story(line: Mapping[str, Any]) -> List[str]:
@@ -93,7 +94,7 @@ def _groups(groups: Sequence[Mapping[str, Any]], failed: int) -> List[str]:
     for group in groups:
         lines.append(f"  {_status(group)} {group['cause']}: {group['examples'][0]['what']}")
         shown = [f"{one['id'] or '-'}{_of(one['user'])}" for one in group["examples"]]
-        lines += [f"      for example {', '.join(shown)}", f"      -> {group['do']}"]
+        lines += [f"      for example {', '.join(shown)}", f"      -> {group['do']}{MAY_HELP if group.get('restart') else ''}"]
     return lines
 
 
