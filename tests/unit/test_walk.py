@@ -4,26 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance
-from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
-from ansible_collections.modelyard.core.plugins.module_utils.survey import (
-    counters,
-    failure_evidence,
-    kernel_watch,
-    probe,
-    walk,
-)
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout
 from ladder_stub import Engine, Proxy
-from unit import worlds
-
-KEY = "modelyard-secret-0a1b2c3d"
-STEPS = ["health", "models", "memory", "chat", "schema", "logprobs", "serial", "gateway"]
-GOOD = {"answer": "Paris", "count": 1, "kind": "place"}
-LIMIT = '{"message": "This model\'s maximum context length is 8192 tokens. However, your request has 9921 input tokens."}'
+from unit.replies import GOOD
+from unit.spoilt import LIMIT, make_home, plan, walked
 
 
 @pytest.fixture
@@ -35,34 +22,7 @@ def engine():
 
 @pytest.fixture
 def home(tmp_path, engine, monkeypatch):
-    """A home in which this very process is the engine."""
-    me = {"pid": os.getpid(), "start": proc.read(os.getpid()).start}
-    folder = layout.instance_dir(str(tmp_path), "tiny-qwen3", 0)
-    (folder / "run").mkdir(parents=True)
-    (tmp_path / "engine.log").write_text("INFO ready\n")
-    request = {"host": "127.0.0.1", "port": engine.port, "digest": "d", "launch": {"argv": ["vllm", "serve"]}}
-    state = {"keeper": me, "leader": me, "log": str(tmp_path / "engine.log"), "started_at": 0, "ended": None, "request": request}
-    layout.write_json(folder / "run/state.json", state)
-    (tmp_path / "sim/dev").mkdir(parents=True)
-    (tmp_path / "sim/dev/kmsg").write_text("")
-    layout.write_json(tmp_path / "services/tiny-qwen3/service.json", {"sysroot": str(tmp_path / "sim")})
-    tree = {"alive": True, "leader": os.getpid(), "comms": ["vllm"], "pids": [os.getpid()]}
-    monkeypatch.setattr(probe, "processes", lambda *_: dict(tree))
-    monkeypatch.setattr(counters, "STEP_S", 0.1)
-    monkeypatch.setattr(kernel_watch, "FRESH_S", 0.0)
-    return tmp_path
-
-
-def plan(engine, **more):
-    quick = {"serial_requests": 3, "request_timeout_s": 5, "busy_wait_s": 0}
-    service = worlds.service(**worlds.merged({"acceptance": quick, "engine": {"max_model_len": 4096, "max_num_seqs": 4}}, more))
-    service["topology"] = {"replicas": 1, "tensor_parallel_size": 1}
-    return {**service, "gateway": {}, "instances": [{"index": 0, "port": engine.port}]}
-
-
-def walked(home, service, steps=STEPS, after=False):
-    made = walk.Walk(str(home), service, acceptance.ladder(service, steps), after)
-    return made, made.run()
+    return make_home(tmp_path, engine, monkeypatch)
 
 
 def last(home, engine, **spoilt: Any):
@@ -254,70 +214,3 @@ def test_a_gateway_that_does_not_listen_fails_and_one_that_comes_later_is_left_o
     service = {**plan(engine), "gateway": {"kind": "nginx", "host": "127.0.0.1", "port": proxy.port}}
     _, (later,) = walked(home, service, ["gateway"], after=True)
     assert (later["verdict"], later["passed"]) == ("skipped", True)
-
-
-# -- evidence -------------------------------------------------------------------------------------------------------
-
-
-def kept(home, engine, **spoilt: Any):
-    (home / "services/tiny-qwen3/api_key").write_text(KEY + "\n")
-    (home / "services/tiny-qwen3/manifest.json").write_text('{"schema": 2, "name": "tiny-qwen3"}')
-    with (home / "engine.log").open("a") as stream:
-        stream.write(f"started with VLLM_API_KEY={KEY} and https://ann:pass-word-1@proxy.example/\n")
-    engine.spoilt = {"key": KEY, **spoilt}
-    made, entries = walked(home, plan(engine))
-    failing = acceptance.failing(entries)
-    folder, problems = failure_evidence.keep(str(home), "tiny-qwen3", failing[0], entries, made)
-    return Path(folder), problems
-
-
-def test_a_failure_is_kept_whole_and_without_secrets(home, engine):
-    folder, problems = kept(home, engine, status=500, body='you sent "Authorization: Bearer {key}" and {key}')
-    assert problems == []
-    assert folder.name.endswith("-tiny-qwen3-failed_chat")
-    assert {path.name for path in folder.iterdir()} == {
-        *("verdicts.json", "replies.json", "processes.json", "cards.json", "kernel.log", "manifest.json"),
-        *("instance-0-state.json", "instance-0.log"),
-    }
-    texts = {path.name: path.read_text() for path in folder.iterdir()}
-    assert not [name for name, text in texts.items() if KEY in text or "pass-word-1" in text]
-    replies = json.loads(texts["replies.json"])["chat/0"]
-    assert replies["asked"][0]["messages"][0]["content"] == "Say hello."
-    assert replies["answers"][0]["status"] == 500
-    assert "[removed]" in replies["answers"][0]["body"]
-    assert "INFO ready" in texts["instance-0.log"]
-    assert json.loads(texts["verdicts.json"])[-1]["cause"] == "engine_error"
-
-
-def test_a_prompt_that_was_too_long_names_its_folder_and_a_second_failure_overwrites_nothing(home, engine):
-    first, _ = kept(home, engine, status=400, body=LIMIT)
-    before = (first / "verdicts.json").read_text()
-    second, _ = kept(home, engine, status=400, body=LIMIT)
-    assert "failed_ctx8192" in first.name
-    assert first != second
-    assert (first / "verdicts.json").read_text() == before
-
-
-def test_evidence_does_not_grow_without_end_and_a_full_disk_is_said(home, engine, monkeypatch):
-    evidence = failure_evidence.evidence
-    monkeypatch.setattr(evidence, "FOLDER_BYTES", 10)
-    folder, problems = kept(home, engine, status=500, body="x")
-    assert "move old evidence away" in problems[0]
-    assert not (folder / "instance-0.log").exists()
-    assert (folder / "replies.json").exists()
-    monkeypatch.setattr(evidence, "FOLDER_BYTES", 2**30)
-    monkeypatch.setattr(evidence, "LOG_BYTES", 40)
-    monkeypatch.setattr(evidence, "DOCUMENT_BYTES", 50)
-    folder, _ = kept(home, engine, status=500, body="x")
-    assert (folder / "instance-0.log").stat().st_size <= 40
-    assert "characters were left out" in (folder / "replies.json").read_text()
-
-    def full(*_: Any, **__: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_text", full)
-    engine.spoilt = {"status": 500}
-    made, entries = walked(home, plan(engine))
-    _, problems = failure_evidence.keep(str(home), "tiny-qwen3", acceptance.failing(entries)[0], entries, made)
-    assert all("No space left on device" in problem for problem in problems)
-    assert len(problems) >= 5

@@ -20,6 +20,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.judge.ladder.step i
     passed,
     post,
 )
+from ansible_collections.modelyard.core.plugins.module_utils.plan.numbers import number
 
 #: Required fields, a closed set, bounded: `{}`, a wrong type and an extra key all fail.
 SCHEMA: Dict[str, Any] = {
@@ -38,6 +39,7 @@ OURS: Dict[str, Any] = {
     "prompt": "Which city is the capital of France? Answer as JSON.",
     "max_tokens": 200,
 }
+THINKING_TOKENS = 2048
 UNCONSTRAINED = (
     "answers are not held to a schema: see structured_outputs_config (guided_decoding_backend before 0.11) under engine"
 )
@@ -54,7 +56,20 @@ def request(service: Service, one: Mapping[str, Any]) -> Body:
     name = "".join(c if c.isascii() and c.isalnum() else "_" for c in one["name"]) or "probe"
     field = service.get("api", {}).get("structured", "response_format")
     form: Dict[str, Any] = {"type": "json_schema", "json_schema": {"name": name, "strict": True, "schema": one["schema"]}}
-    return chat(service, one["prompt"], one["max_tokens"], **{field: form if field == "response_format" else one["schema"]})
+    return chat(
+        service,
+        one["prompt"],
+        one["max_tokens"] + _thinking(service),
+        **{field: form if field == "response_format" else one["schema"]},
+    )
+
+
+def _thinking(service: Service) -> int:
+    """Tokens for a thinking part, which is not held to the schema and comes first where the engine has a parser for it."""
+    if not service["engine"].get("reasoning_parser"):
+        return 0
+    length = number(service["engine"].get("max_model_len"))
+    return min(THINKING_TOKENS, length // 4) if length and length > 0 else THINKING_TOKENS
 
 
 def schema(service: Service, _: Instance, seen: Dict[str, Any]) -> Verdict:
@@ -66,6 +81,9 @@ def schema(service: Service, _: Instance, seen: Dict[str, Any]) -> Verdict:
         if none:
             return none
         choice, text = message(answer)
+        if text and not choice["message"]["content"]:
+            what = f"{title}the reply holds nothing but a thinking part ({len(text)} characters)"
+            return failed(what, "empty", "give acceptance.schemas a larger max_tokens, or the model a way to think less")
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):

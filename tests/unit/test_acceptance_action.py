@@ -1,0 +1,136 @@
+"""The action service_probe: whom it asks, what it fails with, whom it lets in."""
+
+from __future__ import annotations
+
+import pytest
+from ansible.errors import AnsibleActionFail
+from ansible_collections.modelyard.core.plugins.action import service_probe
+from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance
+from unit import worlds
+from unit.check_cases import acted
+from unit.replies import SERVICE
+
+
+def found(steps, passed=True):
+    """What the module service_probe says."""
+    told = {"schema": 1, "at": 1.0, "service": "two", "passed": passed, "depth": "full", "asked": [0], "steps": steps}
+    failed = any(step["verdict"] == "fail" for step in steps)
+    return {"acceptance": told, "result": "/r", "evidence": "/e" if failed else "", "problems": []}
+
+
+def two(**more):
+    service = worlds.service(name="two", **more)
+    service["instances"] = [{"index": i, "action": "keep", "accepted": False, "port": 8000 + i} for i in range(3)]
+    return service
+
+
+@pytest.mark.parametrize(("about", "asked"), [({}, [0, 1, 2]), ({"two": [1]}, [1]), ({"two": []}, [0, 1, 2]), ({"x": []}, [])])
+def test_an_acceptance_of_some_instances_asks_no_others(about, asked, monkeypatch):
+    service = two()
+    service["instances"][0]["accepted"] = True
+    seen = []
+
+    def answered(action, name, args, variables):
+        seen.extend(i["index"] for i in args["service"]["instances"])
+        return found([])
+
+    monkeypatch.setattr(service_probe.call, "module", answered)
+    args = {"home": "/h", "service": service, "steps": [], "always": True, "only": about}
+    assert not acted(service_probe, args, {}).run(None, {}).get("failed")
+    assert seen == asked
+
+
+def walked(index, failed="", ids=None, word="fail"):
+    more = {"seconds": 0.1, "detail": "", "cause": "", "next": "look", "restart": False}
+    steps = [one.id for one in acceptance.ladder(SERVICE, ids or [])]
+    return [
+        {"instance": index, "id": id, "passed": id != failed, "verdict": word if id == failed else "pass", **more} for id in steps
+    ]
+
+
+def test_only_the_whole_ladder_proves_an_instance():
+    steps = [
+        *walked(0),
+        *walked(1, failed="chat"),
+        *walked(2, ids=["health"]),
+        *walked(3),
+        *walked(4, failed="chat", word="busy"),
+    ]
+    assert acceptance.proven(SERVICE, steps) == [0, 3]
+    assert acceptance.proven(SERVICE, walked(0)[:-1]) == []
+    assert acceptance.proven(SERVICE, []) == []
+    assert acceptance.proven(worlds.service(acceptance={"also": ["completions"]}), walked(0)) == []
+
+
+def test_what_could_not_be_judged_is_no_failure():
+    assert acceptance.failing(walked(0, failed="chat", word="busy")) == []
+    assert [step["id"] for step in acceptance.failing(walked(0, failed="chat"))] == ["chat"]
+
+
+GATEWAY = {"kind": "nginx", "host": "0.0.0.0", "port": 1}
+
+
+@pytest.mark.parametrize(
+    ("more", "gateway", "told"),
+    [({"admit": True}, GATEWAY, [[0, 2]]), ({}, GATEWAY, []), ({"admit": True}, {}, [])],
+)
+def test_what_is_proven_comes_in_at_the_gateway_and_nothing_else(more, gateway, told, monkeypatch):
+    service = {**two(), "gateway": gateway}
+    seen = []
+
+    def answered(action, name, args, variables):
+        if name == "gateway_control":
+            seen.append(args["in"])
+            return {"changed": True, "actions": []}
+        return found([*walked(0), *walked(1, failed="schema"), *walked(2)], passed=False)
+
+    monkeypatch.setattr(service_probe.call, "module", answered)
+    args = {"home": "/h", "service": service, "steps": [], "only": {}, **more}
+    result = acted(service_probe, args, {}).run(None, {})
+    assert result["failed"]
+    assert result["msg"].startswith("two was not accepted: step schema failed on instance 1")
+    assert "Next: look. A restart would not help. Evidence: /e. The service was left as it is." in result["msg"]
+    assert (result["evidence"], result["depth"], result["busy"]) == ("/e", "full", False)
+    assert seen == told
+
+
+def test_a_busy_service_is_no_failure_and_is_not_let_in(monkeypatch):
+    seen = []
+
+    def answered(action, name, args, variables):
+        if name == "gateway_control":
+            seen.append(args["in"])
+            return {"changed": False, "actions": []}
+        return found(walked(0, failed="chat", word="busy"), passed=False)
+
+    monkeypatch.setattr(service_probe.call, "module", answered)
+    args = {"home": "/h", "service": {**two(), "gateway": GATEWAY}, "steps": [], "only": {}, "admit": True}
+    result = acted(service_probe, args, {}).run(None, {})
+    assert not result.get("failed")
+    assert (result["busy"], result["passed"], seen) == (True, False, [[]])
+
+
+def test_a_gateway_that_cannot_be_told_hides_no_failure(monkeypatch):
+    failed = ""
+
+    def answered(action, name, args, variables):
+        if name == "gateway_control":
+            raise AnsibleActionFail("the gateway of two: refused")
+        return found(walked(0, failed=failed), passed=not failed)
+
+    monkeypatch.setattr(service_probe.call, "module", answered)
+    args = {"home": "/h", "service": {**two(), "gateway": GATEWAY}, "steps": [], "only": {}, "admit": True}
+    late = "two: what has been proven gets no requests yet: the gateway of two: refused. " + service_probe.LATER
+    assert acted(service_probe, dict(args), {}).run(None, {})["msg"] == late
+    failed = "chat"
+    both = acted(service_probe, dict(args), {}).run(None, {})["msg"]
+    assert both.startswith("two was not accepted: step chat failed")
+    assert both.endswith(late)
+
+
+def test_a_result_that_could_not_be_written_down_is_a_failure_of_its_own(monkeypatch):
+    full = {**found(walked(0)), "problems": ["[Errno 28] No space left on device: '/h/x'"]}
+    monkeypatch.setattr(service_probe.call, "module", lambda *_: full)
+    args = {"home": "/h", "service": two(), "steps": [], "only": {}}
+    result = acted(service_probe, args, {}).run(None, {})
+    assert result["msg"] == "two: not written down: [Errno 28] No space left on device: '/h/x'"
