@@ -189,7 +189,7 @@ def through(home, engine, proxy, **spoilt: Any):
     [
         (1, 0, {}, "pass", ""),
         (8, 0, {}, "fail", "clumped"),
-        (1, 0.5, {}, "fail", "late"),
+        (1, 1.0, {}, "fail", "late"),
         (8, 0, {"running": 2, "moves": 3}, "busy", "loaded"),
         (1, 0, {"done": False}, "fail", "truncated"),
         (1, 0, {"status": 502, "body": "tiny-qwen3/0 refused the connection"}, "fail", "refused"),
@@ -199,7 +199,7 @@ def through(home, engine, proxy, **spoilt: Any):
 def test_a_proxy_that_holds_tokens_back_is_seen(home, engine, bundle, wait_s, spoilt, verdict, cause):
     proxy = Proxy(engine, bundle, wait_s)
     try:
-        found = through(home, engine, proxy, gap_s=0.01, **spoilt)
+        found = through(home, engine, proxy, gap_s=0.02, **spoilt)
     finally:
         proxy.close()
     assert (found["id"], found["verdict"], found["cause"]) == ("gateway", verdict, cause), found["detail"]

@@ -8,8 +8,8 @@ from ansible_collections.modelyard.core.plugins.module_utils.judge.ladder import
 from ansible_collections.modelyard.core.plugins.module_utils.judge.ladder.step import Verdict, failed
 
 EVIDENCE_FIRST = "the evidence is kept; read it, then stop and start the service"
-#: Of the log, in the message: the first one is often the sign of what the next one says.
-LINES = 2
+#: Of the log, in the message: the first ones are often signs of what the next one says.
+LINES = 3
 #: Kinds of kernel_log.py about the host: they are ours only when they name one of our processes.
 OF_PROCESSES = ("oom_kill", "hung_task", "segfault")
 
