@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from ansible.errors import AnsibleActionFail
-from ansible_collections.modelyard.core.plugins.action import service_probe
+from ansible_collections.modelyard.core.plugins.action import service_probe, service_roll
 from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance
 from unit import worlds
 from unit.check_cases import acted
@@ -134,3 +134,26 @@ def test_a_result_that_could_not_be_written_down_is_a_failure_of_its_own(monkeyp
     args = {"home": "/h", "service": two(), "steps": [], "only": {}}
     result = acted(service_probe, args, {}).run(None, {})
     assert result["msg"] == "two: not written down: [Errno 28] No space left on device: '/h/x'"
+
+
+def test_a_rolling_restart_stops_at_an_instance_that_could_not_be_proven(monkeypatch):
+    touched = []
+
+    def module(action, name, args, variables):
+        touched.extend(args["indexes"])
+        return {"actions": []}
+
+    def action(caller, name, args, variables):
+        if name == "service_probe":
+            assert args["gateway_comes_after"] is True
+            return {"steps": [], "passed": False, "busy": True}
+        return {}
+
+    monkeypatch.setattr(service_roll.call, "module", module)
+    monkeypatch.setattr(service_roll.call, "action", action)
+    batches = [[{"name": f"q/{i}", "index": i, "digest": "d", "texts": []}] for i in (0, 1)]
+    service = {"name": "q", "start": {}, "instances": [{"index": 0}, {"index": 1}]}
+    args = {"home": "/h", "runtimes_dir": "", "service": service, "batches": batches, "timeout_s": 1, "grace_s": 1}
+    result = acted(service_roll, args, {}).run(None, {})
+    assert (touched, result["restarted"], result["untouched"]) == ([0], [], ["q/1"])
+    assert "q/0 runs, but it is at work for others already and could not be proven" in result["msg"]
