@@ -44,8 +44,8 @@ def test_a_failure_is_kept_whole_and_without_secrets(home, engine):
     assert problems == []
     assert folder.name.endswith("-tiny-qwen3-failed_chat")
     assert {path.name for path in folder.iterdir()} == {
-        *("verdicts.json", "replies.json", "processes.json", "cards.json", "kernel.log", "manifest.json"),
-        *("instance-0-state.json", "instance-0.log"),
+        *("verdicts.json", "replies.json", "processes.json", "cards.json", "kernel.log", "counters.json"),
+        *("manifest.json", "instance-0-state.json", "instance-0.log"),
     }
     texts = {path.name: path.read_text() for path in folder.iterdir()}
     assert not [name for name, text in texts.items() if KEY in text or "pass-word-1" in text]
@@ -54,6 +54,7 @@ def test_a_failure_is_kept_whole_and_without_secrets(home, engine):
     assert replies["answers"][0]["status"] == 500
     assert "[removed]" in replies["answers"][0]["body"]
     assert "INFO ready" in texts["instance-0.log"]
+    assert json.loads(texts["counters.json"])["0"]["generated"] == 1000.0
     assert json.loads(texts["verdicts.json"])[-1]["cause"] == "engine_error"
 
 

@@ -7,7 +7,7 @@ import re
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import evidence, identity, stop
-from ansible_collections.modelyard.core.plugins.module_utils.survey import walk
+from ansible_collections.modelyard.core.plugins.module_utils.survey import counters, probe, walk
 
 _LIMIT = re.compile(r"max_model_len (\d+)")
 
@@ -26,7 +26,12 @@ def keep(
     shown = [{key: value for key, value in entry.items() if key != "evidence"} for entry in entries]
     documents["verdicts.json"] = json.dumps(shown, indent=1)
     documents["replies.json"] = json.dumps({f"{e['id']}/{e['instance']}": e["evidence"] for e in entries}, indent=1, default=str)
-    for file, make in (("processes.json", _processes), ("cards.json", _cards), ("kernel.log", _kernel)):
+    for file, make in (
+        ("processes.json", _processes),
+        ("cards.json", _cards),
+        ("kernel.log", _kernel),
+        ("counters.json", _counters),
+    ):
         try:
             documents[file] = make(home, service, walked)
         except Exception as exc:  # evidence may not hide the failure it documents
@@ -41,6 +46,13 @@ def _processes(home: str, service: str, _: walk.Walk) -> str:
 
 def _cards(_: str, __: str, walked: walk.Walk) -> str:
     return json.dumps(walk.rows(walked), indent=1)
+
+
+def _counters(_: str, __: str, walked: walk.Walk) -> str:
+    """The figures of /metrics now, by instance; empty for one that does not answer."""
+    names = probe.names(walked.plan)
+    seen = {index: counters.read(probe.address(watch.state), names) for index, watch in walked.watches.items()}
+    return json.dumps(seen, indent=1)
 
 
 def _kernel(_: str, __: str, walked: walk.Walk) -> str:
