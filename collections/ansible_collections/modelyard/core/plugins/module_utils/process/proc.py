@@ -240,7 +240,7 @@ def age_s(start: int, proc: Path = PROC) -> float:
 
 def cpu_s(pid: int, proc: Path = PROC) -> Optional[float]:
     """Processor seconds that a process used, with those of children that it has waited for; None when it is gone."""
-    raw = _text(proc / str(pid) / "stat")
+    raw = read_text(proc / str(pid) / "stat")
     fields = (raw or "").rpartition(")")[2].split()
     if len(fields) < 15:
         return None
@@ -252,7 +252,7 @@ def cpu_s(pid: int, proc: Path = PROC) -> Optional[float]:
 
 def resident_mib(pid: int, proc: Path = PROC) -> int:
     """Main memory that a process has in use, with what it shares with others; 0 when it is gone."""
-    fields = (_text(proc / str(pid) / "statm") or "").split()
+    fields = (read_text(proc / str(pid) / "statm") or "").split()
     return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") // 2**20 if len(fields) > 1 and fields[1].isdigit() else 0
 
 

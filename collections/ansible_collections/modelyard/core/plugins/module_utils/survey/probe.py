@@ -73,7 +73,7 @@ def ask(home: str, plan: Mapping[str, Any], state: Dict[str, Any], wanted: Dict[
             if answer["error"] == "timeout":
                 seen["counters"] = counters.after_time_out(address(state), names(plan), before)
             elif answer["error"] == "refused":
-                listening = any(x.port == state["request"]["port"] for x in proc.listeners())
+                listening = any(x.port == state["request"]["port"] for x in sockets.listeners())
                 seen["engine"] = {"alive": layout.leader_alive(state), "listening": listening}
             if answer["status"] != 200 or answer["error"]:
                 break
