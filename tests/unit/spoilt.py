@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance
+from ansible_collections.modelyard.core.plugins.module_utils.plan import tables
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
 from ansible_collections.modelyard.core.plugins.module_utils.survey import counters, kernel_watch, probe, walk
 from unit import worlds
@@ -36,7 +37,12 @@ def plan(engine, **more):
     quick = {"serial_requests": 3, "request_timeout_s": 5, "busy_wait_s": 0}
     service = worlds.service(**worlds.merged({"acceptance": quick, "engine": {"max_model_len": 4096, "max_num_seqs": 4}}, more))
     service["topology"] = {"replicas": 1, "tensor_parallel_size": 1}
-    return {**service, "gateway": {}, "instances": [{"index": 0, "port": engine.port}]}
+    return {
+        **service,
+        "metrics": tables.vllm("0.32.0")["metrics"],
+        "gateway": {},
+        "instances": [{"index": 0, "port": engine.port}],
+    }
 
 
 def walked(home, service, steps=STEPS, after=False):

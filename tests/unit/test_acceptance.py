@@ -63,7 +63,7 @@ def test_the_logprobs_step_asks_for_the_wanted_number_of_alternatives():
 
 
 def figures(running=0, generated=100, prompted=10):
-    return {"running": running, "waiting": 0, "generated": generated, "prompted": prompted}
+    return {"running": running, "waiting": 0, "generation_tokens": generated, "prompt_tokens": prompted}
 
 
 def counted(before, after, later):

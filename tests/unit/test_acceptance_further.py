@@ -121,7 +121,7 @@ def test_schemas_of_the_inventory_are_asked_for_and_judged_after_ours():
 
 
 def test_a_fork_that_knows_another_field_for_schemas_gets_that():
-    service = {**worlds.service(), "api": {"structured": "guided_json"}}
+    service = {**worlds.service(), "structured": "guided_json"}
     body = acceptance.ladder(service, ["schema"])[0].ask(service, INSTANCE)["bodies"][0]
     assert body["guided_json"] == structured.SCHEMA
     assert "response_format" not in body

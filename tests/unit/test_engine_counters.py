@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.judge import engine_counters as counters
 from ansible_collections.modelyard.core.plugins.module_utils.plan import tables
+from ansible_collections.modelyard.core.plugins.module_utils.survey import engine_metrics
 from hypothesis import given
 from hypothesis import strategies as st
 
+NAMES = tables.vllm("0.32.0")["metrics"]
 TEXT = """\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge
@@ -22,33 +24,32 @@ nonsense
 
 
 def test_engines_behind_one_port_are_added_up_and_what_is_no_number_is_left_out():
-    assert counters.parse(TEXT, counters.USUAL) == {"running": 4.0, "generated": 1200.0, "kv_usage": 0.25}
+    assert engine_metrics.read(TEXT, NAMES) == {"running": 4.0, "generation_tokens": 1200.0, "kv_usage": 0.25}
 
 
 @given(st.text(max_size=300))
 def test_any_text_is_read(text):
-    assert isinstance(counters.parse(text, counters.USUAL), dict)
+    assert isinstance(engine_metrics.read(text, NAMES), dict)
 
 
 @pytest.mark.parametrize(
     ("version", "name"),
     [
         ("0.8.5.post1", "vllm:gpu_cache_usage_perc"),
-        ("0.9.2", "vllm:kv_cache_usage_perc"),
+        ("0.9.2", "vllm:gpu_cache_usage_perc"),
         ("0.32.0+cpu", "vllm:kv_cache_usage_perc"),
     ],
 )
 def test_the_names_are_those_of_the_release(version, name):
-    assert tables.vllm(version)["api"]["metrics"]["kv_usage"] == name
+    assert tables.vllm(version)["metrics"]["kv_usage"] == name
 
 
 def test_every_release_has_all_names_and_the_field_for_schemas():
-    for release in [*tables.releases(), "9.9.9"]:
-        api = tables.vllm(release)["api"]
-        assert set(api["metrics"]) == set(counters.USUAL)
-        assert all(api["metrics"].values())
-        assert api["structured"] == "response_format"
-    assert tables.vllm("9.9.9")["api"]["metrics"] == counters.USUAL
+    for release in tables.releases():
+        table = tables.vllm(release)
+        assert set(table["metrics"]) == set(NAMES)
+        assert all(table["metrics"].values())
+        assert table["structured"] == "response_format"
 
 
 @pytest.mark.parametrize(
@@ -67,11 +68,11 @@ def test_when_there_is_no_room(seen, slots, full):
 
 @given(
     st.dictionaries(
-        st.sampled_from(["before", "after", "later"]), st.dictionaries(st.sampled_from(sorted(counters.USUAL)), st.floats(0, 99))
+        st.sampled_from(["before", "after", "later"]), st.dictionaries(st.sampled_from(sorted(NAMES)), st.floats(0, 99))
     )
 )
 def test_any_figures_give_one_of_the_states(found):
     state = counters.state(found)
     assert state in (counters.LOADED, counters.HUNG, counters.SLOW, counters.IDLE, counters.UNKNOWN)
     if state == counters.HUNG:
-        assert found["later"]["generated"] <= found["after"]["generated"]
+        assert found["later"]["generation_tokens"] <= found["after"]["generation_tokens"]

@@ -54,7 +54,7 @@ def test_a_failure_is_kept_whole_and_without_secrets(home, engine):
     assert replies["answers"][0]["status"] == 500
     assert "[removed]" in replies["answers"][0]["body"]
     assert "INFO ready" in texts["instance-0.log"]
-    assert json.loads(texts["counters.json"])["0"]["generated"] == 1000.0
+    assert json.loads(texts["counters.json"])["0"]["generation_tokens"] == 1000.0
     assert json.loads(texts["verdicts.json"])[-1]["cause"] == "engine_error"
 
 

@@ -60,7 +60,7 @@ def state(port=0, log="/nonexistent"):
 def test_serial_requests_stop_at_the_first_that_fails(engine, tmp_path):
     step = acceptance.ladder(worlds.service(), ["serial"])[0]
     asked = step.ask(worlds.service(), {"index": 0})
-    seen = probe.ask(str(tmp_path), worlds.service(), state(engine.server_address[1]), asked, "")
+    seen = probe.ask(str(tmp_path), {**worlds.service(), "metrics": {}}, state(engine.server_address[1]), asked, "")
     assert engine.asked == 3
     assert [a["status"] for a in seen["answers"]] == [200, 200, 500]
     assert step.judge(worlds.service(), {"index": 0}, seen).complaint.startswith("request 3: HTTP 500: ")

@@ -158,7 +158,7 @@ def _service(
         "secured": bool(wanted["key_hash"]),
         "runtime": chosen,
         "metrics": dict(table["metrics"]),
-        "api": table["api"],
+        "structured": table["structured"],
         "eager_off": launch.option("enforce_eager", False, table),
         "instances": decided.instances,
         "left_out": [{"index": index, "why": why} for index, why in sorted(choice.left_out.items())],

@@ -7,8 +7,6 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 KINDS = ("switch", "flag", "value", "list", "repeat")
 GONE = "gone"
-#: Later than any release.
-NEWEST = (10**6,)
 
 
 class Build(NamedTuple):
@@ -45,14 +43,13 @@ def table(
     defaults     options to write out where the inventory does not set them
     metrics      names at /metrics: running, waiting, kv_usage, preemptions, generation_tokens, prompt_tokens, finished
     shutdown_least_s, visibility_by_id
-    api          what requests are told and where figures stand: {structured, metrics: {our name: theirs}}; of the newest release
-                 where nothing is known
+    structured   the field of a request that holds an answer to a JSON Schema
     """
     if build is None:
         keys = ("removed", "later", "request_fields", "idle", "values", "defaults", "metrics")
         nothing: Dict[str, Any] = {key: {} for key in keys}
         nothing.update(release=version, known=False, options={kind: [] for kind in KINDS}, owned=facts["owned"])
-        return {**nothing, "shutdown_least_s": 0.0, "visibility_by_id": False, "api": _api(NEWEST, facts, {})}
+        return {**nothing, "shutdown_least_s": 0.0, "visibility_by_id": False, "structured": ""}
     now = order(build.release)
     kinds = {name: str(_at(history, now, GONE)) for name, history in histories.items()}
     kinds.update(build.options)
@@ -82,9 +79,9 @@ def table(
         "values": {name: known for name, known in facts["values"].items() if name in there and order(known["since"]) > now},
         "defaults": _defaults(now, there, facts["defaults"], build.facts.get("defaults", {})),
         "metrics": {name: str(_at(history, now, "")) for name, history in metrics.items()},
+        "structured": str(build.facts.get("structured", _at(facts["structured"], now, ""))),
         "shutdown_least_s": float(_at(facts["shutdown_least_s"], now, 0)),
         "visibility_by_id": bool(build.facts.get("visibility_by_id", _at(facts["visibility_by_id"], now, False))),
-        "api": _api(now, facts, build.facts),
     }
 
 
@@ -116,14 +113,6 @@ def _defaults(now: Tuple[int, ...], there: Mapping[str, str], known: Mapping[str
         if order(item.get("from", "0")) <= now and ("to" not in item or now <= order(item["to"]))
     }
     return {name: value for name, value in {**held, **own}.items() if name in there and value is not None}
-
-
-def _api(now: Tuple[int, ...], facts: Mapping[str, Any], own: Mapping[str, Any]) -> Dict[str, Any]:
-    """The server's side of a release; `own` are the facts of a fork."""
-    known, other = facts["api"], own.get("api", {})
-    metrics = {name: str(_at(history, now, "")) for name, history in known["metrics"].items()}
-    structured = str(other.get("structured", _at(known["structured"], now, "response_format")))
-    return {"structured": structured, "metrics": {**metrics, **other.get("metrics", {})}}
 
 
 def _at(history: Mapping[str, Any], now: Tuple[int, ...], before: Any) -> Any:

@@ -6,20 +6,16 @@ import time
 from typing import Dict, Mapping, Optional, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.judge import engine_counters
-from ansible_collections.modelyard.core.plugins.module_utils.survey import http
+from ansible_collections.modelyard.core.plugins.module_utils.survey import engine_metrics
 
 LIMIT_S = 3.0
 #: Between two looks at an engine that may hang; a step of a big model on slow cards takes less.
 STEP_S = 2.0
-PATH = "/metrics"
 
 
 def read(address: Tuple[str, int], names: Mapping[str, str]) -> Dict[str, float]:
     """{our name: value}; empty when they cannot be read. No key is wanted for them."""
-    answer = http.request(address, "GET", PATH, timeout_s=LIMIT_S)
-    if answer["status"] != 200 or not isinstance(answer["body"], str):
-        return {}
-    return engine_counters.parse(answer["body"], names)
+    return engine_metrics.ask(address, names, LIMIT_S) or {}
 
 
 def after_time_out(

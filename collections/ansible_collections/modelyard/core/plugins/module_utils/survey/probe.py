@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Tuple
 
-from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance, engine_counters
+from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance
 from ansible_collections.modelyard.core.plugins.module_utils.process import identity, layout, opened, proc, sockets, stop
 from ansible_collections.modelyard.core.plugins.module_utils.survey import counters, http, services
 
@@ -47,7 +47,7 @@ def address(state: Mapping[str, Any]) -> Any:
 
 def names(plan: Mapping[str, Any]) -> Mapping[str, str]:
     """What the release calls its figures."""
-    found: Mapping[str, str] = plan.get("api", {}).get("metrics") or engine_counters.USUAL
+    found: Mapping[str, str] = plan["metrics"]
     return found
 
 

@@ -52,9 +52,9 @@ def wanted(service: Service) -> List[Mapping[str, Any]]:
 
 
 def request(service: Service, one: Mapping[str, Any]) -> Body:
-    """A chat that is held to the schema, in the field that the release reads (plan/data/vllm/facts.yml, api)."""
+    """A chat that is held to the schema, in the field that the release reads (plan/data/vllm/facts.yml)."""
     name = "".join(c if c.isascii() and c.isalnum() else "_" for c in one["name"]) or "probe"
-    field = service.get("api", {}).get("structured", "response_format")
+    field = str(service.get("structured", "response_format"))
     form: Dict[str, Any] = {"type": "json_schema", "json_schema": {"name": name, "strict": True, "schema": one["schema"]}}
     return chat(
         service,
