@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 
 from modelyard.accept import play
+
+#: With a handler of its own: what is started in the background inherits that SIGINT is ignored.
+WAITING = """
+import signal, time
+signal.signal(signal.SIGINT, lambda *_: print("asked", flush=True))
+print("ready", flush=True)
+while True:
+    time.sleep(0.05)
+"""
 
 
 def waiting():
     """A process that says when it was asked to end and does not."""
-    text = "trap 'echo asked' INT; echo ready; while :; do sleep 0.05; done"
-    process = subprocess.Popen(["bash", "-c", text], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", WAITING], stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"
     return process
 
