@@ -152,13 +152,12 @@ def test_the_stop_of_a_unit_takes_its_instance_out_only_for_as_long_as_it_stops(
 
 
 def test_a_unit_waits_for_long_requests_no_longer_than_it_may(kept: Gateway, home: Path) -> None:
-    thread, _ = begun(kept, max_tokens=60, x_ms=100)
-    began = time.monotonic()
+    thread, _ = begun(kept, max_tokens=100, x_ms=100)
     code, said = unit_stop(home, SERVICE, drain_s=1)
+    assert thread.is_alive(), "it was over before the streams were"
     assert code == 0, said
     assert said[1].startswith(f"gateway: {SERVICE}/0 still 2 in flight after ")
     assert said[1].endswith(" s: going on")
-    assert time.monotonic() - began < 6  # as long as the streams last
     thread.join()
 
 
