@@ -38,7 +38,7 @@ CLUMPS = (0.1, 0.1, 0.1, 80.0) * 8
         ({}, {}, ""),
         ({"ttft": 0.35}, {}, ""),
         ({"ttft": 0.45}, {}, "late"),
-        ({"ttft": 2.9, "gaps": CLUMPS}, {}, "late"),
+        ({"ttft": 2.9, "gaps": CLUMPS}, {}, "clumped"),
         ({"gaps": CLUMPS}, {}, "clumped"),
         ({"gaps": [9.0] * 31}, {}, "clumped"),
         ({"gaps": [40.0] * 31}, {}, "slow"),

@@ -80,10 +80,11 @@ def _times(through: Mapping[str, float], direct: Mapping[str, float], seen: Mapp
     )
     cause, words = "", ""
     gap = direct["gap_ms"]
-    if through["ttft_s"] > direct["ttft_s"] * TTFT_FACTOR + TTFT_SLACK_S:
-        cause, words = "late", "the first token comes late through the gateway"
-    elif gap >= SHORTEST_GAP_MS and through["gap_ms"] < gap * CLUMPED:
+    # What holds tokens back makes the first one late as well, so clumps say more.
+    if gap >= SHORTEST_GAP_MS and through["gap_ms"] < gap * CLUMPED:
         cause, words = "clumped", "tokens arrive in clumps through the gateway"
+    elif through["ttft_s"] > direct["ttft_s"] * TTFT_FACTOR + TTFT_SLACK_S:
+        cause, words = "late", "the first token comes late through the gateway"
     elif through["gap_ms"] > gap * GAP_FACTOR + GAP_SLACK_MS:
         cause, words = "slow", "tokens come slowly through the gateway"
     if not cause:
