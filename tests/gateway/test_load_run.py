@@ -15,7 +15,8 @@ from ansible_collections.modelyard.core.plugins.module_utils.process import proc
 from gateway.kinds import Stub
 from harness import alive, until
 from simulators.install import install
-from unit.load_records import NO_LIMITS, USUAL
+from unit.load_inputs import USUAL
+from unit.load_records import NO_LIMITS
 
 NAME = "stub"
 

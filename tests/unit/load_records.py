@@ -4,13 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import yaml
-from unit import worlds
-
-SPEC = yaml.safe_load((worlds.ROOT / "roles/load_test/meta/argument_specs.yml").read_text(encoding="utf-8"))
-#: The role's inputs without their prefix, as they are when nobody sets them.
-USUAL = {name.removeprefix("load_test_"): o["default"] for name, o in SPEC["argument_specs"]["main"]["options"].items()}
-
 NO_LIMITS: dict[str, Any] = {"at": 0, "e2e_p95_ms": None, "ttft_p95_ms": None, "error_rate": 0.0, "requests_per_s": None}
 SHAPE: dict[str, Any] = {
     "kind": "concurrency",

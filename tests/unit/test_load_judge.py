@@ -339,6 +339,9 @@ def test_versions_and_parameters_that_changed_in_between_are_named():
     found = record.complete(measured([level(8, 500)], parameters_digest="new", **new), [], [old], 0)
     said = [word for word in found["compared_with"]["words"] if "->" in word]
     assert said == ["vllm: 0.31.0 -> 0.32.0", "engine.dtype: not set -> auto", "engine.max_num_seqs: 4 -> 8"]
+    other = passed("old", 400, tool={"name": "vllm bench serve", "version": "0.32.0"})
+    words = record.complete(measured([level(8, 500)]), [], [other], 0)["compared_with"]["words"]
+    assert words[-1] == "load tool: vllm bench serve 0.32.0 -> modelyard 0.1.0"
     same = record.complete(measured([level(8, 500)], parameters_digest="new"), [], [passed("old", 400)], 0)
     assert same["compared_with"]["words"][-1].startswith("the command line or the environment")
 

@@ -11,7 +11,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.survey import engin
 from hypothesis import given
 from hypothesis import strategies as st
 from unit import worlds
-from unit.load_records import USUAL
+from unit.load_inputs import USUAL
 
 NAMES = tables.vllm("0.32.0")["metrics"]
 
