@@ -25,8 +25,9 @@ FACTS: dict[str, tuple[Any, ...]] = {
     "chat-stream-usage": (200, "length", 19, 8, False, None),
     "chat-n2": (200, "length,length", 19, 16, False, "\x10"),
     "chat-n2-stream": (200, "length,length", 19, 16, False, "\x10"),
-    "chat-schema": (200, "length", 19, 64, False, '{"kind":"place","count":'),
-    "chat-schema-stream": (200, "length", 19, 64, False, '{"kind":"place","count":'),
+    "chat-stop": (200, "stop", 19, 1, False, None),
+    "chat-schema": (200, "stop", 19, 20, False, '{"kind":"place","count":'),
+    "chat-schema-stream": (200, "stop", 19, 20, False, '{"kind":"place","count":'),
     "chat-logprobs": (200, "length", 19, 8, False, None),
     "chat-logprobs-stream": (200, "length", 19, 8, False, None),
     "chat-tool": (200, "stop", 19, 54, False, "weather("),
@@ -44,7 +45,7 @@ FACTS: dict[str, tuple[Any, ...]] = {
     "reasoning-unfinished-stream": (200, "length", 19, 8, True, None),
     "models": (200, None, None, None, None, None),
     "client-gone": (200, None, None, None, None, None),
-    "engine-stopped": (200, "abort", 19, 1, False, None),
+    "engine-stopped": (200, "abort", 19, 32, False, None),
 }
 #: (status, id of the cause, its words)
 CAUSES = {
@@ -59,6 +60,8 @@ CAUSES = {
     "error-no-messages": (400, "parameter", "the parameter body.messages is wrong"),
     "error-no-json": (400, "not_json", "the body is no JSON"),
     "error-model": (404, "model", "the model another is not served here"),
+    "engine-killed": (500, "engine_dead", "the engine behind the API has died"),
+    "engine-killed-stream": (200, "stream_error", "the engine reported an error in the middle of the answer"),
     "error-path": (404, "path", "there is no such path or model"),
 }
 
@@ -125,7 +128,8 @@ def test_the_cause_of_a_refusal(name):
     status, cause, words = CAUSES[name]
     assert (reply.status, found["done"]) == (status, True)
     told = reply_cause.cause(status, found["error"])
-    assert told is not None and (told.id, told.what, told.fault) == (cause, words, "client")
+    fault = "server" if name.startswith("engine-") else "client"
+    assert told is not None and (told.id, told.what, told.fault) == (cause, words, fault)
 
 
 @pytest.mark.parametrize("name", NAMES)
