@@ -129,7 +129,7 @@ def unit_stop(home: Path, service: str, index: int = 0, **stop: Any) -> tuple[in
         info = {"schema": 1, "service": service, "home": str(home), "instances": [index], "stop": {**SOON, **stop}}
         layout.write_json(folder.parent / layout.SERVICE_FILE, info)
     said: list[str] = []
-    return stopping.for_supervisor(by_hand.load(folder.parent), folder, said.append), said
+    return stopping.for_supervisor(by_hand.load(folder.parent), folder, False, said.append), said
 
 
 def test_the_stop_of_a_unit_takes_its_instance_out_only_for_as_long_as_it_stops(kept: Gateway, home: Path) -> None:

@@ -605,7 +605,16 @@ def test_a_tool_that_hangs_is_ended_by_nothing_but_kill(two):
     process.stdout.close()
 
 
-def test_a_tool_may_hang_for_one_question_or_for_a_while(dcus):
+@pytest.fixture
+def usual_signals():
+    """A tool that hangs hears no signal, and here it is called within this very process."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_a_tool_may_hang_for_one_question_or_for_a_while(dcus, usual_signals):
     dcus.set("hang", "--showpids")
     assert len(dcu(dcus, *CARDS)["devices"]) == 8
     with pytest.raises(subprocess.TimeoutExpired):
