@@ -24,6 +24,9 @@ PASSWORD = "vault-pass-8c41aa07"
 
 def test_what_serves_is_accepted_and_everything_is_kept_for_its_owner_alone(accept: Accept) -> None:
     leaders = [accept.site.leader(NAME, index) for index in (0, 1)]
+    loads = accept.site.home / "services" / NAME / "load"
+    loads.mkdir(exist_ok=True)
+    shutil.copy(ROOT / "tests/fixtures/reports/load_sweep.json", loads / "20261129T221500Z.json")
     done = accept.run()
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
@@ -34,7 +37,10 @@ def test_what_serves_is_accepted_and_everything_is_kept_for_its_owner_alone(acce
     assert {step["instance"] for step in service["steps"]} == {0, 1}
     assert service["manifest"]["versions"]["vllm"] == "0.32.0"
     assert ET.parse(accept.state / "latest.xml").getroot().get("failures") == "0"
-    assert "accepted" in (accept.state / "latest.html").read_text(encoding="utf-8").lower()
+    assert service["load"]["id"] == json.loads((loads / "20261129T221500Z.json").read_text())["id"]
+    page = (accept.state / "latest.html").read_text(encoding="utf-8")
+    assert "accepted" in page.lower()
+    assert page.count('<section id="loads">') == 1, "the newest load test of the service"
     assert "PLAY RECAP" in (accept.state / "latest.log").read_text(encoding="utf-8")
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (accept.state / "runs").iterdir()}
     assert set(modes.values()) == {0o600}

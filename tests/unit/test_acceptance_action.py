@@ -15,7 +15,14 @@ def found(steps, passed=True):
     """What the module service_probe says."""
     told = {"schema": 1, "at": 1.0, "service": "two", "passed": passed, "depth": "full", "asked": [0], "steps": steps}
     failed = any(step["verdict"] == "fail" for step in steps)
-    return {"acceptance": told, "result": "/r", "evidence": "/e" if failed else "", "problems": [], "manifest": None}
+    return {
+        "acceptance": told,
+        "result": "/r",
+        "evidence": "/e" if failed else "",
+        "problems": [],
+        "manifest": None,
+        "load": None,
+    }
 
 
 def two(**more):

@@ -73,7 +73,7 @@ class Seen:
         self.probes.setdefault(host, {})[name] = {
             "steps": steps,
             "evidence": str(said.get("evidence") or (found.group(1) if found else "")),
-            "manifest": said.get("manifest") if isinstance(said.get("manifest"), Mapping) else None,
+            **{key: said[key] if isinstance(said.get(key), Mapping) else None for key in ("manifest", "load")},
         }
 
     def hosts(self) -> dict[str, dict[str, Any]]:
@@ -125,6 +125,7 @@ def _service(planned: Mapping[str, Any], probe: Mapping[str, Any] | None, plan: 
         "steps": steps,
         "evidence": str(probe["evidence"]) if probe else "",
         "manifest": probe["manifest"] if probe else None,
+        "load": probe["load"] if probe else None,
         "cards": [_card(cards[backend, index]) for index in used if (backend, index) in cards],
     }
 

@@ -27,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `report`, for a command of its own or as a part of another."""
     parser.add_argument("record", metavar="RUN.json", type=Path, help="record of the run")
     parser.add_argument("--history", metavar="DIR", type=Path, help="folder with the records of earlier runs")
-    parser.add_argument("--load", metavar="FILE", type=Path, nargs="+", default=[], help="records of load tests")
+    parser.add_argument(
+        "--load", metavar="FILE", type=Path, nargs="+", default=[], help="records of load tests, in place of those of the run"
+    )
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="page to write; - for the screen; default: RUN.html")
     parser.add_argument("--text", action="store_true", help="show the run in a few plain lines, and write no page")
 

@@ -32,11 +32,11 @@ def page(run: dict[str, Any], history: list[dict[str, Any]], loads: list[dict[st
 
     :param run: the record of a run
     :param history: earlier runs, as records or as {id, began, answer}; with `html` where a page of it lies beside this one
-    :param loads: load tests, the newest of each service is unfolded
+    :param loads: load tests, the newest of each service is unfolded; without any, those that the run itself has seen
     :param previous: the record of the last accepted run before this one; None when there is none
     """
     found = record.run(run)
-    tests = sorted(map(load, reading.mappings(loads)), key=lambda one: one.at, reverse=True)
+    tests = sorted(map(load, reading.mappings(loads) or _seen(run)), key=lambda one: one.at, reverse=True)
     style = (FOLDER / "style.css").read_text(encoding="utf-8")
     known = troubles(found)
     return (
@@ -58,6 +58,17 @@ def page(run: dict[str, Any], history: list[dict[str, Any]], loads: list[dict[st
             newest={one.service: one.id for one in reversed(tests)},
         )
     )
+
+
+def _seen(run: dict[str, Any]) -> list[dict[str, Any]]:
+    """The newest load test of each service of the run."""
+    hosts = [reading.mapping(host) for host in reading.mapping(reading.mapping(run).get("hosts")).values()]
+    return [
+        test
+        for host in hosts
+        for service in reading.mappings(host.get("services"))
+        if (test := reading.mapping(service.get("load")))
+    ]
 
 
 def _parts(found: Run) -> list[tuple[str, list[tuple[Host, bool]]]]:

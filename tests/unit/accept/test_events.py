@@ -41,8 +41,9 @@ def hosts(*some):
 
 
 def test_a_service_that_passes():
-    found = hosts(plan(planned()), probe(steps=[runs.PASS], passed=True, manifest={"schema": 2}))
+    found = hosts(plan(planned()), probe(steps=[runs.PASS], passed=True, manifest={"schema": 2}, load={"id": "20261129T221500Z"}))
     (service,) = found["server1"]["services"]
+    assert service["load"] == {"id": "20261129T221500Z"}
     assert (found["server1"]["answer"], found["server1"]["problem"]) == ("accepted", "")
     assert (service["answer"], service["manifest"], service["evidence"]) == ("accepted", {"schema": 2}, "")
     assert service["cards"] == [

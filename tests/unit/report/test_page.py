@@ -252,3 +252,12 @@ def test_a_load_test_that_broke_its_limits():
     assert "not within its limits ✕ at concurrency 32 the first token took 92 ms" in found.text and "a note" in found.text
     rows = [text for text in found.texts("tr") if "beyond a limit" in text]
     assert [("✕" in row, row.split()[0]) for row in rows] == [(True, "32"), (False, "48"), (False, "64")]
+
+
+def test_a_run_shows_the_load_tests_that_it_has_seen():
+    seen, other, run = record("load_sweep"), record("load_users"), record("accepted")
+    assert 'id="loads"' not in page(run, [], [], None)
+    next(iter(run["hosts"].values()))["services"][0]["load"] = seen
+    assert page(run, [], [], None).count('id="loads"') == 1
+    assert seen["service"] in page(run, [], [], None).split('id="loads"')[1]
+    assert page({**run, "hosts": {}}, [], [other], None).count('id="loads"') == 1

@@ -50,7 +50,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         if result["skipped"]:
             return result
         found = answer["acceptance"]
-        result.update(**found, result=answer["result"], evidence=answer["evidence"], manifest=answer["manifest"], busy=False)
+        beside = {key: answer[key] for key in ("result", "evidence", "manifest", "load")}
+        result.update(**found, **beside, busy=False)
         for line in acceptance_text.lines(found):
             display.display(f"  {line}")
         failing = acceptance.failing(found["steps"])

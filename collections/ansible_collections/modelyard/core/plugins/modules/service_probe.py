@@ -34,12 +34,14 @@ RETURN = r"""
 acceptance: {description: "The result as it was written down: docs/acceptance.md.", type: dict, returned: success}
 result: {description: File with the result on the host., type: str, returned: success}
 manifest: {description: "What was deployed, as the host has it; null for none.", type: dict, returned: success}
+load: {description: "The newest load test of the service; null for none.", type: dict, returned: success}
 evidence: {description: Folder with the evidence of a failure; empty without one., type: str, returned: success}
 problems: {description: What could not be kept or written down., type: list, elements: str, returned: success}
 """
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance
+from ansible_collections.modelyard.core.plugins.module_utils.load import place
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout
 from ansible_collections.modelyard.core.plugins.module_utils.survey import failure_evidence, probe, walk
 
@@ -77,6 +79,7 @@ def main() -> None:
     written, path, why = probe.record(home, service, wanted)
     manifest = layout.read_json(layout.service_dir(home, service["name"]) / "manifest.json")
     said = {"acceptance": written, "result": path, "evidence": folder, "problems": [*problems, *why], "manifest": manifest}
+    said["load"] = next(reversed(place.records(place.folder(home, service["name"]))), None)
     module.exit_json(changed=False, **said)
 
 
