@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import Any
 
 import pytest
+
+# A shell that starts the tests with & has them ignore Ctrl-C, and so would every program that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 skipped: list[str] = []
 
