@@ -14,9 +14,9 @@ from typing import Any
 
 import stand_in
 import yaml
-from harness import ROOT, Site, free_port, session_of
+from harness import ROOT, WORKER, Site, free_port, session_of
 
-NAME = "accept-one"
+NAME = f"accept-{WORKER}"
 SECRET = "sk-accept-2f9d71c3e5a84b60"
 
 

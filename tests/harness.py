@@ -21,6 +21,9 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 RUNTIMES = ROOT / ".cache" / "runtimes"
 BIN = Path(sys.executable).parent
+#: Which of several test processes this is. Names of services hold it where others stop services too: a stop looks through the
+#: whole machine for what bears its service's marker.
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
 #: Test processes that may run at once (tools/test.sh), and the ports of each. Parts of the tests that run beside each other have
 #: ports of their own.
 WORKERS, PORTS_EACH = 4, 450
@@ -29,7 +32,7 @@ FIRST_PORT = int(os.environ.get("TEST_PORTS", "18100"))
 
 def free_port(count: int = 1) -> int:
     """The first of `count` ports in a row that nobody listens on. Test processes that run at once each have their own range."""
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % WORKERS
+    worker = int(WORKER[2:]) % WORKERS
     first = FIRST_PORT + worker * PORTS_EACH
     for base in range(first, first + PORTS_EACH - count, 10):
         sockets = [socket.socket() for _ in range(count)]

@@ -11,9 +11,9 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan import tables
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout, supervisor
 from ansible_collections.modelyard.core.plugins.module_utils.process.stop import run
 from ansible_collections.modelyard.core.plugins.plugin_utils import program
-from harness import session_of, until
+from harness import WORKER, session_of, until
 
-SERVICE = "tree-one"
+SERVICE = f"tree-{WORKER}"
 SOON = {"grace_s": 5, "term_s": 1, "kill_s": 5, "memory_s": 3}
 QUICK = {"grace_s": 1, "term_s": 1, "kill_s": 5, "memory_s": 0}
 # A server with a child of its own; both end at SIGINT.

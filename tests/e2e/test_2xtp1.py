@@ -106,7 +106,8 @@ def test_a_load_test_with_both_generators_shows_slots_and_agrees_with_itself(sit
         for level in record["levels"]:
             assert (level["completed"], level["failed"]) == (40, 0)
             assert sum(level["by_backend"].values()) == 40
-            assert min(level["by_backend"].values()) >= 12
+            # Fewest requests first: an engine that is slower for a while gets fewer.
+            assert len(level["by_backend"]) == 2 and min(level["by_backend"].values()) > 0
             assert level["server"]["running_max"] is None or level["server"]["running_max"] <= 8
             assert 0.6 * 64 <= level["input_tokens_per_s"] / level["requests_per_s"] <= 1.6 * 64
             assert level["output_tokens_per_s"] / level["requests_per_s"] == pytest.approx(32, rel=0.02)

@@ -559,7 +559,7 @@ def test_a_zombie_is_named_with_the_parent_that_does_not_read_its_end(home: Path
             sys.executable,
             "-c",
             "import subprocess, sys, time\n"
-            "marker = {'MODELYARD_SERVICE': 'tree-one'}\n"
+            f"marker = {{'MODELYARD_SERVICE': '{SERVICE}'}}\n"
             "p = subprocess.Popen(sys.argv[1:3], cwd=sys.argv[3], start_new_session=True, env=marker)\n"
             "print(p.pid, flush=True)\ntime.sleep(300)",
             str(runtime / "sleep"),
@@ -668,7 +668,7 @@ def test_a_second_stop_waits_for_the_first_and_finds_nothing_to_do(home: Path) -
     actions = [result["actions"] for result in results.values()]
     assert [result["failed"] for result in results.values()] == [False, False]
     assert sum(said.startswith("SIGINT") for said in itertools.chain(*actions)) == 1
-    assert any("another stop of tree-one/0 is at work" in said for said in itertools.chain(*actions))
+    assert any(f"another stop of {SERVICE}/0 is at work" in said for said in itertools.chain(*actions))
 
 
 def test_a_stop_that_was_interrupted_can_be_run_again(home: Path) -> None:
