@@ -266,7 +266,8 @@ def test_a_worker_that_goes_round_in_the_driver_is_killed_once_and_handed_over_i
     assert not any(words.startswith(f"SIGKILL to {state['keeper']['pid']} ") for words in result["actions"]), "it has to reap it"
     assert (result["failed"], result["stopped"]) == (True, False)
     assert f"{worker} bash (state R, user {proc.user_name(os.geteuid())}) did not end when killed" in result["msg"]
-    assert {p["pid"] for p in result["left"]} == {worker, state["keeper"]["pid"]}
+    # Where the worker is a real one it goes on, and begins a sleep now and then.
+    assert {p["pid"] for p in result["left"] if p["comm"] != "sleep"} == {worker, state["keeper"]["pid"]}
     assert [v["verdict"] for v in result["cards"]] == ["held"]
     report = Path(result["needs_admin"], "report.txt").read_text()
     about = report[report.index(f"pid {worker} of user") : report.index("Cards")]

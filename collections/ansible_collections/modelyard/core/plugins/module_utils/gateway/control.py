@@ -9,6 +9,7 @@ run/    gateway.pid, sockets, temporary files, who is drained    logs/        re
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -27,6 +28,8 @@ PID_FILE = "gateway.pid"
 KEYS = ("keys_file", "backend_key_file")
 PLAIN = re.compile(r"[\w.:/@+,=~ -]*")
 STEP_S, RELOAD_S, CHECK_S = 0.1, 15.0, 20.0
+#: A reload that is not seen by then is asked for once more; twice does no harm.
+AGAIN_S = 5.0
 Spec = Mapping[str, Any]
 
 
@@ -188,11 +191,16 @@ def reload(folder: Path, spec: Spec) -> None:
 
 
 def _tell(pid: int, done: Optional[Callable[[], bool]]) -> None:
+    began = asked = time.monotonic()
     os.kill(pid, signal.SIGHUP)
-    limit = time.monotonic() + RELOAD_S
     while done and not done():
-        if time.monotonic() > limit:
+        now = time.monotonic()
+        if now > began + RELOAD_S:
             raise GatewayError(f"the gateway did not take over its configuration within {RELOAD_S:.0f} s; its log says why")
+        if now > asked + AGAIN_S:
+            asked = now
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGHUP)
         time.sleep(STEP_S)
 
 
