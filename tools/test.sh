@@ -132,13 +132,13 @@ pythons() {
 }
 
 all() {
-  # What computes, what waits for containers, and what waits for processes, beside each other; then the real engine, which wants the
-  # machine for itself. Nothing is installed by two at once, so packages come first; each part says itself what it leaves out.
+  # What computes and what waits for containers beside each other, and no more than that: tests that watch the clock want a processor.
+  # Then the real engine, which wants the machine for itself. Nothing is installed by two at once, so packages come first; each part says itself what it leaves out.
   gateway_packages
   container_packages || true
   left_out=()
   export PACKAGES_ASKED=yes
-  $VENV/bin/python tools/lanes.py tools/test.sh "$LOGS" "lint unit gateway" scenarios "integration pythons"
+  $VENV/bin/python tools/lanes.py tools/test.sh "$LOGS" "lint unit integration" "scenarios gateway pythons"
   $VENV/bin/python tools/lanes.py tools/test.sh "$LOGS" e2e
 }
 
