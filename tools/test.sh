@@ -133,7 +133,8 @@ pythons() {
 
 all() {
   # What computes and what waits for containers beside each other, and no more than that: tests that watch the clock want a processor.
-  # Then the real engine, which wants the machine for itself. Nothing is installed by two at once, so packages come first; each part says itself what it leaves out.
+  # Then the real engine, which wants the machine for itself. Nothing is installed by two at once, so packages come first; each part
+  # says itself what it leaves out.
   gateway_packages
   container_packages || true
   left_out=()
