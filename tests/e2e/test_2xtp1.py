@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -36,20 +38,19 @@ def entry(site: Site) -> int:
 
 def served_by(site: Site, requests: int = 4) -> list[str]:
     """Which instances answer one request after the other through the gateway, as its log has it."""
+    log = site.home / "services" / f"{NAME}.gateway" / "instance-0/logs/results.jsonl"
+    time.sleep(0.2)  # others have asked before
+    began = datetime.now(timezone.utc).isoformat(timespec="milliseconds")[:23]
     for _ in range(requests):
         assert answers(entry(site))
-    log = site.home / "services" / f"{NAME}.gateway" / "instance-0/logs/results.jsonl"
 
-    def lines() -> list[dict[str, Any]]:
+    def fresh() -> list[dict[str, Any]]:
         found = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-        return [line for line in found if line["path"] == "/v1/chat/completions"]
+        return [line for line in found if line["path"] == "/v1/chat/completions" and line["time"] >= began]
 
-    before = getattr(site, "logged", 0)
-    until(lambda: len(lines()) >= before + requests, 10, "the log has all requests")
-    fresh = lines()[before:]
-    site.logged = before + len(fresh)  # type: ignore[attr-defined]
-    assert {(line["status"], line["model"], line["completion_tokens"]) for line in fresh} == {(200, "tiny", 2)}
-    return [line["backend"] for line in fresh]
+    until(lambda: len(fresh()) >= requests, 10, "the log has all requests")
+    assert {(line["status"], line["model"], line["completion_tokens"]) for line in fresh()} == {(200, "tiny", 2)}
+    return [line["backend"] for line in fresh()]
 
 
 def loading(site: Site, index: int) -> bool:
