@@ -24,7 +24,7 @@ test: check-test ## Run all tests: lint, types, unit, integration, end to end wi
 
 bench: $(VENV)/test ## Compare a preflight with Ansible's setup, eight instances with one, deploy and teardown with plain `vllm serve`
 	@PYTHONPATH=tests:tools $(VENV)/bin/python tools/bench_hosts.py
-	@PYTHONPATH=tests $(VENV)/bin/python tools/bench_instances.py
+	@PYTHONPATH=tests:collections $(VENV)/bin/python tools/bench_instances.py
 	@PYTHONPATH=tests $(VENV)/bin/python tools/bench.py
 
 bench-gateway: $(VENV)/test ## Compare the gateway with HAProxy, nginx, vllm-router and a plain proxy (10 minutes; ARGS="--quick": 2)
