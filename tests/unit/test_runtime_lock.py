@@ -7,9 +7,12 @@ import re
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.plan import tables
 from ansible_collections.modelyard.core.plugins.module_utils.plan.runtime_id import runtime_id
+from ansible_collections.modelyard.core.plugins.plugin_utils.wheels import Target, pins
 from packaging.requirements import Requirement
 
 NAMES = tables.runtime_names()
+#: What the engine's package is called, where a runtime is not called after it.
+PACKAGES = {"vllm-cuda": "vllm"}
 PINNED = re.compile(r"[a-z0-9][a-z0-9._-]*(\[[a-z0-9,_-]+\])?==[0-9][A-Za-z0-9.+!]*( ; .+)?")
 
 
@@ -85,12 +88,13 @@ def test_a_lock_names_no_registry_and_no_file_of_somebodys_machine(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_lock_holds_its_release_its_torch_packages_and_nothing_that_is_left_out(name):
     runtime = tables.runtime(name)
-    pins = {line.split("==")[0]: line.split(" ;")[0].split("==")[1] for line in requirements(name)}
-    assert pins[name.rsplit("-", 1)[0]] == runtime.vllm_release
-    assert runtime.vllm_release == name.rsplit("-", 1)[1]
-    assert set(runtime.torch_packages) <= set(pins)
-    assert set(runtime.left_out) & set(pins) == set()
-    assert "torch" in pins
+    locked = {line.split("==")[0]: line.split(" ;")[0].split("==")[1] for line in requirements(name)}
+    package, _, release = name.rpartition("-")
+    assert locked[PACKAGES.get(package, package)] == release
+    assert runtime.vllm_release == (release if runtime.variant else "")
+    assert set(runtime.torch_packages) <= set(locked)
+    assert set(runtime.left_out) & set(locked) == set()
+    assert "torch" in locked
     assert runtime.disk_mib > 1000
 
 
@@ -101,12 +105,30 @@ def test_what_was_asked_for_is_what_was_locked(name):
     assert wanted <= set(requirements(name))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if tables.runtime(name).variant])
 def test_a_runtimes_release_has_an_option_table(name):
     table = tables.vllm(tables.runtime(name).vllm_release)
     assert table["release"] == tables.runtime(name).vllm_release
     assert table["known"] is True
-    assert tables.build(f"{table['release']}+{tables.runtime(name).variant}").backend == tables.runtime(name).variant
+    known = tables.runtime(name)
+    local = {"cpu": "+cpu", "nvidia": ""}[known.variant]  # the default builds of the index are for CUDA and say nothing of it
+    assert tables.build(f"{table['release']}{local}").backend in ("", known.variant)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_runtime_says_which_build_of_torch_it_holds_and_its_lock_agrees(name):
+    known = tables.runtime(name)
+    pinned = {pin.name: pin.version for pin in pins(known.lock, Target(known.pythons[0], known.glibc, known.machines[0]))}
+    assert known.expect["torch"].partition("+")[0] == pinned["torch"].partition("+")[0]
+    cuda = [name.rpartition("-cu")[2] for name in pinned if name.startswith("nvidia-nccl-cu")]
+    assert known.expect["cuda"].partition(".")[0] == "".join(cuda)
+
+
+def test_what_compiles_at_run_time_is_of_the_same_cuda_as_torch():
+    known = tables.runtime("vllm-cuda-0.33.0")
+    pinned = {pin.name: pin.version for pin in pins(known.lock, Target("3.12", known.glibc, "x86_64"))}
+    names = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-nvjitlink")
+    assert {pinned[name].rpartition(".")[0] for name in names} == {known.expect["cuda"]}
 
 
 @pytest.mark.parametrize("name", tables.backends())

@@ -15,7 +15,11 @@ DATA = Path(__file__).parent / "data"
 
 
 class Runtime(NamedTuple):
-    """A runtime that can be made: its lock and what is known about it."""
+    """A runtime that can be made: its lock and what is known about it (data/runtimes/NAME.yml).
+
+    `variant` is the backend whose services it serves; empty for one without vLLM, beside them. `glibc` is the least that its
+    wheels ask for. `expect` is what the installed packages must say of themselves, `check` the import that proves it.
+    """
 
     name: str
     lock: str
@@ -26,6 +30,10 @@ class Runtime(NamedTuple):
     metadata_shim: Optional[Dict[str, str]]
     left_out: Tuple[str, ...]
     disk_mib: int
+    glibc: str
+    machines: Tuple[str, ...]
+    expect: Dict[str, str]
+    check: str
 
     @property
     def digest(self) -> str:
@@ -59,12 +67,16 @@ def runtime(name: str) -> Optional[Runtime]:
         name=name,
         lock=lock.read_text(encoding="utf-8"),
         variant=facts["variant"],
-        vllm_release=facts["vllm_release"],
+        vllm_release=facts.get("vllm_release", ""),
         pythons=tuple(facts["python"]),
         torch_packages=tuple(facts["torch_packages"]),
         metadata_shim=facts.get("metadata_shim"),
         left_out=tuple(facts.get("left_out", ())),
         disk_mib=int(facts["disk_mib"]),
+        glibc=facts["glibc"],
+        machines=tuple(facts["machines"]),
+        expect=dict(facts["expect"]),
+        check=facts.get("check", ""),
     )
 
 
