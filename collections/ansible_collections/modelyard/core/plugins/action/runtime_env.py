@@ -15,13 +15,13 @@ display = Display()
 PHASES = {
     "begin": "making an empty environment",
     "torch": "installing torch",
-    "packages": "installing vLLM and all it needs, at exact versions",
-    "finish": "importing vllm to prove it",
+    "packages": "installing all it needs, at exact versions",
+    "finish": "importing it to prove it",
 }
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
-    """Arguments: `name` and `path` (of an entry of the plan's runtimes), python, torch_index_url, index_url, find_links."""
+    """`name` and `path` of an entry of the plan's runtimes; python, torch_index_url, index_url, find_links, wheelhouse."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Make it if it is not there; unchanged when it is."""
@@ -34,6 +34,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             lock=known.lock,
             digest=known.digest,
             torch_packages=list(known.torch_packages),
+            expect=known.expect,
+            check=known.check,
             metadata_shim=known.metadata_shim or {},
             left_out=list(known.left_out),
             run=control.run_id(),

@@ -20,6 +20,9 @@ options:
   torch_index_url: {description: Index for them where pip has no place of its own that holds them., type: str, default: ""}
   index_url: {description: Index for all others; empty for pip's own configuration., type: str, default: ""}
   find_links: {description: "A folder or page with packages, asked besides the index.", type: str, default: ""}
+  wheelhouse: {description: "A folder with all wheels of the lock; then nothing else is asked.", type: str, default: ""}
+  expect: {description: "What the installed torch must say of itself: torch, cuda, hip.", type: dict, default: {}}
+  check: {description: Python code that proves it; empty imports vllm., type: str, default: ""}
   metadata_shim: {description: Name and version of a metadata-only package to add., type: dict, default: {}}
   left_out: {description: Packages that are left out on purpose., type: list, elements: str, default: []}
   run: {description: Id of the run that makes it., type: str, required: true}
@@ -56,6 +59,9 @@ def main() -> None:
             "torch_index_url": {"type": "str", "default": "", "no_log": True},
             "index_url": {"type": "str", "default": "", "no_log": True},
             "find_links": {"type": "str", "default": ""},
+            "wheelhouse": {"type": "str", "default": ""},
+            "expect": {"type": "dict", "default": {}},
+            "check": {"type": "str", "default": ""},
             "metadata_shim": {"type": "dict", "default": {}},
             "left_out": {"type": "list", "elements": "str", "default": []},
             "run": {"type": "str", "required": True},

@@ -23,6 +23,7 @@ options:
     type: bool
     default: false
   supervisors: {description: "Names of the sessions that are wanted, by kind of supervisor.", type: dict, default: {}}
+  wheelhouse: {description: Folder of wheelhouses to look into., type: str, default: ""}
   programs: {description: Programs to look for in the folders of the system., type: list, elements: str, default: []}
   sysroot: {description: The kernel's files about cards are read below it. For tests., type: str, default: /}
 author: [Modelyard]
@@ -64,6 +65,7 @@ def main() -> None:
             "backends": {"type": "dict", "default": {}},
             "deployed": {"type": "bool", "default": False},
             "supervisors": {"type": "dict", "default": {}},
+            "wheelhouse": {"type": "str", "default": ""},
             "programs": {"type": "list", "elements": "str", "default": []},
             "sysroot": {"type": "str", "default": "/"},
         },
@@ -85,6 +87,7 @@ def main() -> None:
         deployed=args["deployed"],
         supervisors=args["supervisors"],
         programs=args["programs"],
+        wheelhouse=args["wheelhouse"],
     )
     # Without the arguments: the table of the backends would come back from every host.
     module.exit_json(changed=False, survey=host.look(request), invocation={})

@@ -25,6 +25,7 @@ def request(intent: Mapping[str, Any], more_services: Iterable[str] = ()) -> dic
     services = intent["services"]
     gateways = [gateway.name(s["name"]) for s in services if gateway.wanted(s)]
     locks = {s["runtime"] or tables.backend(s["backend"])["runtime"] for s in services if not s["runtime_path"]} - {""}
+    locks |= set(intent["runtimes"])
     split = {s["backend"] for s in services if s["topology"]["tensor_parallel_size"] > 1}
     backends = {name: _entry(entry, name in split, intent["tool_path"]) for name, entry in tables.accelerators().items()}
     return {
@@ -37,6 +38,7 @@ def request(intent: Mapping[str, Any], more_services: Iterable[str] = ()) -> dic
         "services": [*(s["name"] for s in services), *gateways, *more_services],
         "ports": sorted({port for service in services for port in [*instance_ports(service), *gateway.ports(service)]}),
         "programs": sorted({s["gateway"]["kind"] for s in services} - {gateway.NONE, gateway.OURS}),
+        "wheelhouse": intent["wheelhouse"],
         "python": intent["python"],
         "sysroot": intent["sysroot"],
         "supervisors": _sessions(services),

@@ -55,6 +55,8 @@ def plan(intent: Mapping[str, Any], survey: Mapping[str, Any]) -> Dict[str, Any]
         else:
             beside += own
     found += _shared_cards(services)
+    beside_them, own = runtime.further(intent, survey)
+    found += own
     found += checks.findings(intent, survey, services, gateways)
     switched_off = sorted({f["id"] for f in [*found, *beside] if intent["checks"].get(f["id"]) == OFF})
     found = switched(found, intent["checks"]) + noted(switched(beside, intent["checks"]))
@@ -65,7 +67,7 @@ def plan(intent: Mapping[str, Any], survey: Mapping[str, Any]) -> Dict[str, Any]
         "host": survey["host"]["name"],
         "services": services,
         "gateways": gateways,
-        "runtimes": _unique([s["runtime"] for s in services if s["runtime"]["path"] and s["concerned"]], "path"),
+        "runtimes": _unique([s["runtime"] for s in services if s["runtime"]["path"] and s["concerned"]] + beside_them, "path"),
         "findings": ordered(found),
         "switched_off": switched_off,
         "baseline": baseline.recorded(survey),

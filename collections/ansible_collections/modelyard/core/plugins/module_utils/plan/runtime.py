@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from ansible_collections.modelyard.core.plugins.module_utils.plan import tables
+from ansible_collections.modelyard.core.plugins.module_utils.plan import tables, wheelhouse
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
+from ansible_collections.modelyard.core.plugins.module_utils.plan.intent import nearest
 from ansible_collections.modelyard.core.plugins.module_utils.plan.runtime_id import runtime_id
 
 
 def _runtimes_for(backend: str, where: str) -> str:
     """What an admin can set `runtime` to."""
-    names = [name for name in tables.runtime_names() if getattr(tables.runtime(name), "variant", "") == backend]
+    names = _names(backend)
     return f"set {where}.runtime to {' or '.join(names)}" if names else f"name an environment with {where}.runtime_path"
+
+
+def _names(backend: str) -> List[str]:
+    """Runtimes with vLLM that can be made for a backend."""
+    return [name for name in tables.runtime_names() if getattr(tables.runtime(name), "variant", "") == backend]
 
 
 def choose(
@@ -28,40 +34,93 @@ def choose(
     is that text as it was found, `vllm_table` the upstream release whose options hold; empty where there is none.
     """
     known, findings = _lock(wanted, backend, where)
-    python = survey["python"]
-    made = f"{intent['runtimes_dir']}/{runtime_id(known.name, known.digest, python['version'])}" if known else ""
-    path = wanted["runtime_path"] or made
+    path = wanted["runtime_path"] or (_path(known, intent, survey) if known else "")
     seen = survey["runtimes"].get(path) or {}
     place = f"{survey['host']['name']}:{path}"
     findings += _state(wanted, backend, seen, place, where)
     found = str(seen.get("vllm", "")) if wanted["runtime_path"] else ""
     release, own = _release(wanted, backend, known, found, place, where)
     findings += own
-    if known and not wanted["runtime_path"] and not seen.get("complete") and python["short"] not in known.pythons:
-        findings.append(
-            finding(
-                "PF-PYTHON",
-                f"{survey['host']['name']}:{python['path']}",
-                f"it is Python {python['version']}; the runtime {known.name} exists for {', '.join(known.pythons)}",
-                "set modelyard_python to a right one on this host",
-            )
-        )
-    build = tables.build(release)
     made_from = None if wanted["runtime_path"] else known  # somebody else's environment is of no lock of ours
+    if made_from and not seen.get("complete"):
+        findings += _makable(made_from, intent, survey)
+    build = tables.build(release)
     return (
         {
-            "name": made_from.name if made_from else "",
-            "path": path,
+            **_entry(made_from, path, bool(seen.get("complete") or wanted["runtime_path"] or not known), survey),
             "ours": not wanted["runtime_path"],
             "vllm_release": release,
             "vllm_found": found,
             "vllm_table": build.release if build else "",
-            "present": bool(seen.get("complete") or wanted["runtime_path"] or not known),
-            "digest": made_from.digest if made_from else "",
-            "disk_mib": made_from.disk_mib if made_from else 0,
         },
         findings,
     )
+
+
+def further(intent: Mapping[str, Any], survey: Mapping[str, Any]) -> Tuple[List[Dict[str, Any]], List[Dict[str, str]]]:
+    """(runtimes that are wanted beside those of the services, findings)."""
+    entries, findings = [], []
+    for name in intent["runtimes"]:
+        known = tables.runtime(name)
+        if known is None:
+            what = f"there is no runtime {name}{nearest(name, tables.runtime_names())}"
+            findings.append(
+                finding("PL-RUNTIME-UNKNOWN", "modelyard_runtimes", what, f"known are {', '.join(tables.runtime_names())}")
+            )
+            continue
+        path = _path(known, intent, survey)
+        complete = bool((survey["runtimes"].get(path) or {}).get("complete"))
+        findings += [] if complete else _makable(known, intent, survey)
+        entries.append(_entry(known, path, complete, survey))
+    return entries, findings
+
+
+def _path(known: tables.Runtime, intent: Mapping[str, Any], survey: Mapping[str, Any]) -> str:
+    return f"{intent['runtimes_dir']}/{runtime_id(known.name, known.digest, survey['python']['version'])}"
+
+
+def _entry(known: Optional[tables.Runtime], path: str, present: bool, survey: Mapping[str, Any]) -> Dict[str, Any]:
+    """What a plan says of a runtime, whoever wants it. `wheels`: name of the wheelhouse's folder for it."""
+    return {
+        "name": known.name if known else "",
+        "path": path,
+        "present": present,
+        "digest": known.digest if known else "",
+        "disk_mib": known.disk_mib if known else 0,
+        "wheels": wheelhouse.folder(known.name, survey["python"]["short"]) if known else "",
+    }
+
+
+def _makable(known: tables.Runtime, intent: Mapping[str, Any], survey: Mapping[str, Any]) -> List[Dict[str, str]]:
+    """What would stop the making of a runtime on this host."""
+    host, python, found = survey["host"], survey["python"], []
+    if python["short"] not in known.pythons:
+        what = f"it is Python {python['version']}; the runtime {known.name} exists for {', '.join(known.pythons)}"
+        do = "set modelyard_python to a right one on this host"
+        return [finding("PF-PYTHON", f"{host['name']}:{python['path']}", what, do)]
+    if wheelhouse.older(host["glibc"], known.glibc):
+        what = f"the wheels of {known.name} need glibc {known.glibc}, and this host has {host['glibc']}"
+        do = f"use a runtime with older wheels ({_older_ones(known, host['glibc'])}), or a host with a newer distribution"
+        found.append(finding("PF-GLIBC", host["name"], what, do))
+    if intent["wheelhouse"]:
+        found += wheelhouse.judge(known._asdict() | {"digest": known.digest}, python["short"], host, _wheels(intent, survey))
+    return found
+
+
+def _older_ones(known: tables.Runtime, glibc: str) -> str:
+    others = [tables.runtime(name) for name in tables.runtime_names()]
+    fit = [one.name for one in others if one and one.variant == known.variant and not wheelhouse.older(glibc, one.glibc)]
+    return ", ".join(fit) or "none is known"
+
+
+def _wheels(intent: Mapping[str, Any], survey: Mapping[str, Any]) -> Dict[str, Any]:
+    """The wheelhouses of the host, and those that it gets from the control node where it has none of that name."""
+    here, source = survey["wheelhouse"], intent["wheelhouse_from"]
+    if not source["path"]:
+        return dict(here)
+    # A folder that is not there yet is made by the copy.
+    problem = source["problem"] and f"{source['path']} on the control node: {source['problem']}"
+    return {"path": here["path"], "problem": problem, "folders": {**source["folders"], **here["folders"]}}
 
 
 def _lock(
@@ -75,12 +134,15 @@ def _lock(
         do = _runtimes_for(wanted["backend"], where)
         return own, [finding("PL-RUNTIME-UNKNOWN", f"{where}.runtime", what, do)]
     if known is not None and known.variant != wanted["backend"]:
-        what = f"the runtime {known.name} is for the backend {known.variant}, not for {wanted['backend']}"
+        kind = f"is for the backend {known.variant}, not for {wanted['backend']}" if known.variant else "holds no vLLM"
+        what = f"the runtime {known.name} {kind}"
         return known, [finding("PL-RUNTIME-UNKNOWN", f"{where}.runtime", what, _runtimes_for(wanted["backend"], where))]
     if known is None and not wanted["runtime_path"]:
-        what = f"this version makes no runtime for the backend {wanted['backend']}"
+        what = f"no runtime is chosen for the backend {wanted['backend']}"
         release = wanted.get("vllm_release") or backend["vllm_release"]
         do = f"name a Python environment with vLLM {release} that is on the host with {where}.runtime_path"
+        made = _names(wanted["backend"])
+        do += f", or set {where}.runtime to {' or '.join(made)}" if made else ""
         return None, [finding("PL-RUNTIME-NONE", f"{where}.runtime", what, do)]
     return known, []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List, NamedTuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
+from ansible_collections.modelyard.core.plugins.module_utils.survey import wheelhouse
 from ansible_collections.modelyard.core.plugins.module_utils.survey.runtimes import COMPLETE, FULL_CHECK
 
 NEXT_STEP = (
@@ -24,6 +26,13 @@ MAKING = "making.json"
 LIMIT_S = 3600
 MISSING = re.compile(r" requires .*which is not installed| has requirement .*but you have ")
 NAME = re.compile(r"[A-Za-z0-9._-]+")
+#: What the installed torch says of itself. The list of architectures is asked for without a card: torch's own call needs one.
+SAYS = """
+import json, torch
+arch = getattr(torch._C, "_cuda_getArchFlags", lambda: "")() if torch.version.cuda or torch.version.hip else ""
+built = {"torch": torch.__version__, "cuda": torch.version.cuda or "", "hip": torch.version.hip or ""}
+print(json.dumps({**built, "arch": (arch or "").split()}))
+"""
 
 
 class RuntimeFailed(Exception):
@@ -41,6 +50,9 @@ class Making(NamedTuple):
     torch_index_url: str
     index_url: str
     find_links: str
+    wheelhouse: str
+    expect: Dict[str, str]
+    check: str
     metadata_shim: Dict[str, str]
     left_out: List[str]
     run: str
@@ -62,7 +74,8 @@ class Making(NamedTuple):
     # -- phases --------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Clear a half-made one and make the empty environment."""
+        """Clear a half-made one and make the empty environment; with a wheelhouse, only after its wheels were proven whole."""
+        self._refuse_damaged_wheels()
         if self.folder.exists():
             self._refuse_what_is_not_half_made()
             shutil.rmtree(str(self.folder))
@@ -74,7 +87,7 @@ class Making(NamedTuple):
     def torch(self) -> None:
         """Packages with a local version such as +cpu, from pip's own place if it has them, else from their index."""
         wanted = [r for r in self.requirements() if _name(r) in self.torch_packages]
-        if not wanted:
+        if not wanted or self.wheelhouse:
             return
         probe = [*self._pip(), "install", "--dry-run", "--quiet", "--no-deps", "--no-index", *self._links(), *wanted]
         if self._try(probe):
@@ -84,21 +97,23 @@ class Making(NamedTuple):
 
     def packages(self) -> None:
         """Everything else of the lock, exactly; pip resolves nothing."""
-        rest = [r for r in self.requirements() if _name(r) not in self.torch_packages]
+        rest = [r for r in self.requirements() if self.wheelhouse or _name(r) not in self.torch_packages]
         file = self.folder / "requirements.txt"
         file.write_text("\n".join(rest) + "\n", encoding="utf-8")
         self._run([*self._pip(), "install", "--no-deps", *self._links(), "-r", str(file)], self.index_url)
 
     def finish(self) -> None:
-        """Add the metadata-only package, import vllm for real, and declare the runtime whole."""
+        """Add the metadata-only package, import for real, compare what torch says of itself, and declare the runtime whole."""
         if self.metadata_shim:
             wheel = metadata_wheel(self.folder, self.metadata_shim["name"], self.metadata_shim["version"])
             self._run([*self._pip(), "install", "--no-deps", "--no-index", str(wheel)])
             wheel.unlink()
         self._refuse_if_incomplete()
-        self._run([str(self.folder / "bin" / "python"), "-c", FULL_CHECK])
+        self._run([str(self.folder / "bin" / "python"), "-c", self.check or FULL_CHECK])
+        says = self._refuse_what_is_not_expected()
         frozen = subprocess.run([*self._pip(), "freeze"], capture_output=True, text=True, check=False).stdout.splitlines()
-        layout.write_json(self.folder / COMPLETE, {"digest": self.digest, "made_at": time.time(), "packages": sorted(frozen)})
+        made = {"digest": self.digest, "made_at": time.time(), "packages": sorted(frozen), "says": says}
+        layout.write_json(self.folder / COMPLETE, {**made, **self._kind()})
         (self.folder / MAKING).unlink()
 
     # -- parts ---------------------------------------------------------------------------------------------------
@@ -122,6 +137,35 @@ class Making(NamedTuple):
         missing = [line for line in checked if MISSING.search(line) and not any(f" {n}" in line for n in self.left_out)]
         if missing:
             raise RuntimeFailed("\n".join([f"the lock of {self.folder.name} is not whole:", *missing]))
+
+    def _refuse_damaged_wheels(self) -> None:
+        wrong = wheelhouse.damaged(self.wheelhouse) if self.wheelhouse else []
+        if wrong:
+            raise RuntimeFailed(
+                f"{self.wheelhouse}: {len(wrong)} of its wheels are not what {wheelhouse.MANIFEST} says (by SHA-256): "
+                f"{', '.join(wrong[:5])}. Copy the folder again; nothing was changed."
+            )
+
+    def _refuse_what_is_not_expected(self) -> Dict[str, object]:
+        """What torch says of itself, which must be what the lock was made for: a CUDA build on a CPU host imports well."""
+        program = str(self.folder / "bin" / "python")
+        try:
+            done = subprocess.run([program, "-c", SAYS], capture_output=True, text=True, timeout=LIMIT_S, check=True, cwd="/")
+            said = json.loads(done.stdout.strip().splitlines()[-1])
+        except (OSError, subprocess.SubprocessError, ValueError, IndexError) as exc:
+            raise RuntimeFailed(f"{program}: torch does not say which build it is: {exc}") from exc
+        differs = {key: text for key, text in self.expect.items() if said.get(key) != text}
+        if differs:
+            wrong = "; ".join(f"{key} is {said.get(key) or 'none'}, wanted {text or 'none'}" for key, text in differs.items())
+            raise RuntimeFailed(
+                f"{self.folder.name}: another build of torch was installed: {wrong}. An index or a folder of packages gave it: "
+                "name the right ones with runtime_torch_index_url, runtime_index_url or modelyard_wheelhouse."
+            )
+        return dict(said)
+
+    def _kind(self) -> Dict[str, object]:
+        """One without vLLM says how it was proven, because others look for vLLM."""
+        return {"check": self.check} if self.check else {}
 
     def _still_mine(self) -> None:
         if (layout.read_json(self.folder / MAKING) or {}).get("run") != self.run:
@@ -152,6 +196,8 @@ class Making(NamedTuple):
         return [str(self.folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--no-input"]
 
     def _links(self) -> List[str]:
+        if self.wheelhouse:
+            return ["--no-index", "--find-links", self.wheelhouse]
         return ["--find-links", self.find_links] if self.find_links else []
 
     def _try(self, words: List[str]) -> bool:
@@ -160,6 +206,9 @@ class Making(NamedTuple):
     def _run(self, words: List[str], index: str = "") -> None:
         # An index's address may hold a password: it goes by environment, not into a process list, and not into the log.
         environment = {**os.environ, **({"PIP_INDEX_URL": index} if index else {})}
+        if self.wheelhouse:  # nothing but its wheels, whatever pip is configured with on this host
+            environment = {key: text for key, text in environment.items() if not key.startswith("PIP_")}
+            environment["PIP_CONFIG_FILE"] = os.devnull
         with self.log.open("a", encoding="utf-8") as log:
             log.write("$ " + proc.masked(" ".join(words))[:2000] + "\n")
             log.flush()

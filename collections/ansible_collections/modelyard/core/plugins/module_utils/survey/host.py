@@ -31,6 +31,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.survey import (
     shared_memory,
     shell_environment,
     supervisors,
+    wheelhouse,
 )
 
 #: Seconds for reading the kernel's log, and for a proxy to answer.
@@ -59,6 +60,7 @@ class Request(NamedTuple):
     deployed: bool = False  # also what deploys have left in the home: hashes of files, versions of what is installed
     supervisors: Mapping[str, Sequence[str]] = {}
     programs: Sequence[str] = ()
+    wheelhouse: str = ""
 
 
 def about(shm: Mapping[str, Any]) -> Dict[str, Any]:
@@ -69,6 +71,7 @@ def about(shm: Mapping[str, Any]) -> Dict[str, Any]:
         "user": proc.user_name(os.geteuid()),
         "uid": os.geteuid(),
         "kernel": platform.release(),
+        "glibc": platform.libc_ver()[1],
         "machine": platform.machine(),
         "boot_id": proc.boot_id(),
         "cores": sorted(os.sched_getaffinity(0)),
@@ -173,6 +176,7 @@ def look(request: Request) -> Dict[str, Any]:
         "baseline": layout.read_json(Path(request.home) / "cards.json") or {},
         "lock": layout.read_json(Path(request.home) / "lock"),
         "runtimes": _runtimes(request.runtimes, ours),
+        "wheelhouse": wheelhouse.look(request.wheelhouse),
         "models": {path: models.model_listing(path) for path in request.models},
         "services": ours,
         "ports": ports,

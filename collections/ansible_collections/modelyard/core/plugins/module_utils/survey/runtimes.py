@@ -69,10 +69,13 @@ def runtime(path: str, full: bool) -> Dict[str, Any]:
     found: Dict[str, Any] = {"exists": os.path.isdir(path), "complete": False, "error": "", "vllm": ""}
     if not found["exists"]:
         return found
-    found["complete"] = layout.read_json(folder / COMPLETE) is not None
+    made = layout.read_json(folder / COMPLETE)
+    found["complete"] = made is not None
     program = folder / "bin" / "python"
     if not os.access(str(program), os.X_OK):
         found["error"] = "there is no Python environment in this folder that this user may run (bin/python)"
+        return found
+    if made and made.get("check"):  # one without vLLM; it was proven when it was made, and no service runs from it
         return found
     try:
         done = subprocess.run(

@@ -1,0 +1,77 @@
+"""Folders of wheels on a host: what each says of itself in wheelhouse.json, and are its files the ones that it names?
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any, Dict, List
+
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout
+
+MANIFEST = "wheelhouse.json"
+CHUNK = 1 << 20
+
+
+def look(path: str) -> Dict[str, Any]:
+    """{path, problem, folders: {name: its wheelhouse.json without the hashes, and what is missing}}.
+
+    Compares sizes; it hashes nothing, because these are gigabytes.
+    """
+    found: Dict[str, Any] = {"path": path, "problem": "", "folders": {}}
+    if not path:
+        return found
+    try:
+        names = sorted(entry.name for entry in os.scandir(path) if entry.is_dir())
+    except OSError as exc:
+        found["problem"] = f"it cannot be looked into: {exc.strerror or exc}"
+        return found
+    for name in names:
+        made = layout.read_json(Path(path) / name / MANIFEST)
+        if made is None:
+            continue
+        files = made.pop("files", {})
+        wrong = _sizes(Path(path) / name, files)
+        found["folders"][name] = {**made, "wheels": len(files), "problem": _words(wrong)}
+    return found
+
+
+def damaged(folder: str) -> List[str]:
+    """Names of wheels that are not what wheelhouse.json says, by their SHA-256; reads all of them."""
+    made = layout.read_json(Path(folder) / MANIFEST) or {}
+    files = made.get("files", {})
+    wrong = _sizes(Path(folder), files)
+    return wrong + [name for name, fact in files.items() if name not in wrong and _sha256(Path(folder) / name) != fact["sha256"]]
+
+
+def _sizes(folder: Path, files: Dict[str, Any]) -> List[str]:
+    """Names of files that are missing or have another size."""
+    wrong = []
+    for name, fact in files.items():
+        try:
+            size = (folder / name).stat().st_size
+        except OSError:
+            size = -1
+        if size != fact["size"]:
+            wrong.append(name)
+    return wrong
+
+
+def _words(wrong: List[str]) -> str:
+    if not wrong:
+        return ""
+    return f"{len(wrong)} of its files are missing or have another size: {', '.join(wrong[:3])}{' ...' if len(wrong) > 3 else ''}"
+
+
+def _sha256(path: Path) -> str:
+    sums = hashlib.sha256()
+    try:
+        with path.open("rb") as wheel:
+            for chunk in iter(lambda: wheel.read(CHUNK), b""):
+                sums.update(chunk)
+    except OSError:
+        return ""
+    return sums.hexdigest()

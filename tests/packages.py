@@ -1,0 +1,23 @@
+"""Small packages that stand in for large ones: pip, venv and what is made of them are real."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+#: What the real one says of itself, in little.
+TORCH = "__version__ = '2.13.0+cpu'\n_C = None\nclass version: cuda = None; hip = None\n"
+
+
+def wheel(folder: Path, name: str, version: str, files: dict[str, str], requires: str = "") -> None:
+    """A small pure wheel."""
+    info = f"{name}-{version}.dist-info"
+    content = {
+        **files,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{path},,\n" for path in content) + f"{info}/RECORD,,\n"
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as made:
+        for path, text in {**content, f"{info}/RECORD": record}.items():
+            made.writestr(path, text)
