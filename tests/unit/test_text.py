@@ -6,7 +6,7 @@ import json
 import subprocess
 
 import pytest
-from ansible_collections.modelyard.core.plugins.module_utils.plan import findings, planner, text
+from ansible_collections.modelyard.core.plugins.module_utils.plan import findings, planner, shortened, text
 from unit import worlds
 
 
@@ -162,7 +162,7 @@ def test_a_service_that_this_run_leaves_alone_is_not_part_of_the_summary():
     [([], ""), ([3], "3"), ([0, 1], "0,1"), ([0, 1, 2], "0-2"), ([0, 1, 2, 4, 6, 7, 8, 9], "0-2,4,6-9"), ([3, 1], "3,1")],
 )
 def test_numbers_that_follow_each_other_are_shortened(found, shown):
-    assert text.numbers(found) == shown
+    assert shortened.numbers(found) == shown
 
 
 def test_the_graphics_unit_of_a_processor_is_no_row_of_the_table_of_cards():

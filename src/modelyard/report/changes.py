@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Iterator, Mapping, Sequence
 
+from ansible_collections.modelyard.core.plugins.module_utils.plan import shortened
+
 from modelyard.report import figures, reading
 
 ABSENT = "(not set)"
@@ -142,7 +144,8 @@ def _instances(manifest: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
 def _launch(instance: Mapping[str, Any]) -> dict[str, str]:
     """How one instance is started: options, environment, port and cards."""
     devices = [reading.line(one.get("uuid") or one.get("bus_id")) for one in reading.mappings(instance.get("devices"))]
-    found = _options(reading.items(instance.get("argv")))
+    words = [reading.line(word) for word in reading.items(instance.get("argv"))]
+    found = {key: reading.line(value) for key, value in shortened.options(words).items()}
     for key, value in (
         ("environment", reading.mapping(instance.get("environment"))),
         ("port", instance.get("port")),
@@ -151,19 +154,6 @@ def _launch(instance: Mapping[str, Any]) -> dict[str, str]:
     ):
         found.update(_flat(key, value))
     return found
-
-
-def _options(argv: list[Any]) -> dict[str, str]:
-    """The words of a command line by option; `on` for one without a value."""
-    found: dict[str, list[str]] = {}
-    name = ""
-    for place, word in enumerate(map(reading.line, argv)):
-        if word.startswith("--"):
-            name, equals, value = word.partition("=")
-            found.setdefault(name, []).extend([value] if equals else [])
-        else:
-            found.setdefault(name or POSITIONS[min(place, 2)][0], []).append(word)
-    return {name: reading.line(" ".join(words)) or "on" for name, words in found.items()}
 
 
 def _is_told(key: str, told: set[str]) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Sequence
 
+from ansible_collections.modelyard.core.plugins.module_utils.plan import shortened
+
 UNKNOWN = "-"
 
 
@@ -52,14 +54,8 @@ def short(value: float) -> str:
 
 
 def numbers(found: Sequence[int]) -> str:
-    """`0,1,4-7`: three and more that follow each other are shortened."""
-    runs: list[list[int]] = []
-    for one in sorted(set(found)):
-        if runs and one == runs[-1][-1] + 1:
-            runs[-1].append(one)
-        else:
-            runs.append([one])
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)
+    """`0,1,4-7`: each once and in order."""
+    return shortened.numbers(sorted(set(found)))
 
 
 def count(amount: int, what: str) -> str:

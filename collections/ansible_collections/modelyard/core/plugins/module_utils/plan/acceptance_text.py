@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Sequence
 
+from ansible_collections.modelyard.core.plugins.module_utils.plan import shortened
+
 WORDS = {"pass": "pass", "fail": "FAIL", "busy": "BUSY", "skipped": "skip"}
 
 
@@ -37,7 +39,7 @@ def not_kept(answer: Mapping[str, Any]) -> str:
     return f"not written down: {'; '.join(answer['problems'])}" if answer["problems"] else ""
 
 
-def rows(steps: Sequence[Mapping[str, Any]], few: int, numbers: Any) -> List[Sequence[Any]]:
+def rows(steps: Sequence[Mapping[str, Any]], few: int) -> List[Sequence[Any]]:
     """The ladder as rows of a table. What many instances have passed alike is one row, with its longest time."""
     found: List[Sequence[Any]] = [("step", "instance", "verdict", "seconds", "what was seen")]
     alike: Dict[Any, List[Mapping[str, Any]]] = {}
@@ -51,7 +53,7 @@ def rows(steps: Sequence[Mapping[str, Any]], few: int, numbers: Any) -> List[Seq
         elif step is same[0]:
             longest = max(same, key=lambda one: float(one["seconds"]))
             seen = "" if len({one["detail"] for one in same}) == 1 else f" (instance {longest['instance']})"
-            indexes = numbers([one["instance"] for one in same])
+            indexes = shortened.numbers([one["instance"] for one in same])
             found.append((step["id"], indexes, word(step), _seconds(longest), f"{longest['detail']}{seen}"))
     return found
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
+from ansible_collections.modelyard.core.plugins.module_utils.plan import shortened
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
 from ansible_collections.modelyard.core.plugins.module_utils.plan.intent import nearest
 from ansible_collections.modelyard.core.plugins.module_utils.process.identity import INSTANCE_MARKER, MARKER
@@ -207,7 +208,7 @@ def differences(now: Mapping[str, Any], wanted: Mapping[str, Any]) -> List[str]:
         other = [key for key in sorted(settings) if own.get(key) != settings[key]]
         return [f"{key}: {own.get(key, '(not set)')} -> {settings[key]}" for key in other]
     for label, before, after in (
-        ("", _options(now["argv"]), _options(wanted["argv"])),
+        ("", shortened.options(now["argv"]), shortened.options(wanted["argv"])),
         ("environment ", now["environment"], wanted["environment"]),
         ("", {"model files": now["model"]}, {"model files": wanted["model"]}),
     ):
@@ -215,16 +216,3 @@ def differences(now: Mapping[str, Any], wanted: Mapping[str, Any]) -> List[str]:
             if before.get(key) != after.get(key):
                 lines.append(f"{label}{key}: {before.get(key, '(not set)')} -> {after.get(key, '(not set)')}")
     return lines
-
-
-def _options(words: List[str]) -> Dict[str, str]:
-    """Command-line words as option -> value; words without an option are numbered."""
-    found: Dict[str, List[str]] = {}
-    name = ""
-    for number, word in enumerate(words):
-        if word.startswith("--"):
-            name, equals, value = word.partition("=")
-            found.setdefault(name, []).extend([value] if equals else [])
-        else:
-            found.setdefault(name or ("program", "command", "model")[min(number, 2)], []).append(word or "''")
-    return {name: " ".join(values) or "on" for name, values in found.items()}

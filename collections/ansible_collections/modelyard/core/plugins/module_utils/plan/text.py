@@ -7,7 +7,7 @@ import shlex
 import textwrap
 from typing import Any, Collection, Dict, List, Mapping, Sequence
 
-from ansible_collections.modelyard.core.plugins.module_utils.plan import acceptance_text
+from ansible_collections.modelyard.core.plugins.module_utils.plan import acceptance_text, shortened
 from ansible_collections.modelyard.core.plugins.module_utils.plan.actions import SERVED
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import ORDER, REFUSE, count, grouped, ordered, refusals
 from ansible_collections.modelyard.core.plugins.module_utils.survey.http import reachable
@@ -83,18 +83,7 @@ def _instances(service: Mapping[str, Any]) -> List[Sequence[Any]]:
 
 def ranks(cards: Sequence[Sequence[int]]) -> str:
     """The cards of an instance by rank: `0 | 1`, of cores `0-15 | 16-31`."""
-    return " | ".join(numbers(rank) for rank in cards)
-
-
-def numbers(found: Sequence[int]) -> str:
-    """`0,1,4-7`: three and more that follow each other are shortened."""
-    runs: List[List[int]] = []
-    for number in found:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)
+    return " | ".join(shortened.numbers(rank) for rank in cards)
 
 
 def cards(found: Sequence[Mapping[str, Any]]) -> List[str]:
@@ -154,7 +143,7 @@ def _presence(model: Mapping[str, Any]) -> str:
 
 def acceptance(steps: Sequence[Mapping[str, Any]]) -> List[str]:
     """The acceptance ladder as a table."""
-    return table(acceptance_text.rows(steps, FEW, numbers))
+    return table(acceptance_text.rows(steps, FEW))
 
 
 def summary(plan: Mapping[str, Any], results: Sequence[Mapping[str, Any]], home: str, command: str = "ansible-playbook") -> str:
@@ -215,12 +204,12 @@ def _not_walked(served: Sequence[Mapping[str, Any]], walked: Collection[int]) ->
     """What is known of instances that no ladder of this run was walked for."""
     rest = [i for i in served if i["index"] not in walked]
     earlier, never = ([i["index"] for i in rest if bool(i["accepted"]) is proven] for proven in (True, False))
-    which = f"instance {numbers(earlier)} " if walked or never else ""
+    which = f"instance {shortened.numbers(earlier)} " if walked or never else ""
     lines = []
     if earlier:
         lines.append(f"Acceptance: {which}passed earlier, by these very processes (playbooks/acceptance.yml runs it again)")
     if never:
-        which = f"instance {numbers(never)} " if walked or earlier else ""
+        which = f"instance {shortened.numbers(never)} " if walked or earlier else ""
         lines.append(f"Acceptance: {which}not proven, and not asked in this run (playbooks/acceptance.yml asks)")
     return lines
 
