@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import sys
+import importlib
 from collections.abc import Sequence
 
-from modelyard import checkout
-from modelyard.accept import command as accept
-from modelyard.report import command as report
-from modelyard.tell import command as tell
+from modelyard import checkout, say
 
 #: Wrong arguments or a wrong configuration; nothing was asked.
 USAGE = 2
-COMMANDS = {"accept": accept, "report": report, "tell": tell}
+COMMANDS = ("accept", "report", "tell")
 
 
 def parser() -> argparse.ArgumentParser:
     """All subcommands with their arguments."""
     whole = argparse.ArgumentParser(prog="modelyard", description="Prove on a schedule that what is deployed serves")
     commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, module in COMMANDS.items():
+    for name in COMMANDS:
+        # Only now: they read the collection of the checkout, and there may be none.
+        module = importlib.import_module(f"modelyard.{name}.command")
         own = commands.add_parser(
             name,
             help=module.HELP,
@@ -35,10 +34,11 @@ def parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
-    args = parser().parse_args(words)
+    say.prepare()
     try:
         checkout.root()
     except checkout.Missing as exc:
-        print(f"modelyard: {exc}", file=sys.stderr)
+        say.err(f"modelyard: {exc}")
         return USAGE
+    args = parser().parse_args(words)
     return int(args.run(args))

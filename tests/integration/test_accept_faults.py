@@ -115,3 +115,25 @@ def test_damaged_files_cost_no_verdict_and_are_named(accept: Accept) -> None:
         first,
         accept.latest["id"],
     ]
+
+
+@pytest.mark.parametrize("locale", ["", "C", "POSIX", "xx_YY.UTF-8", "de_DE.ISO-8859-1"])
+def test_the_locale_of_a_timer_does_not_matter(accept: Accept, locale: str) -> None:
+    """Ansible itself refuses all of these but the first."""
+    few = {"PYTHONPATH": accept.environment()["PYTHONPATH"], "HOME": str(accept.folder)}
+    env = {**few, **({"LC_ALL": locale} if locale else {})}
+    words = accept.words("--depth", "quick")
+    done = subprocess.run(words, cwd="/", env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_an_output_that_cannot_be_written_changes_no_exit_status(accept: Accept) -> None:
+    with Path("/dev/full").open("wb") as full:
+        status = subprocess.run(
+            accept.words(), cwd="/", env=accept.environment(), stdout=full, stderr=full, check=False, timeout=60
+        ).returncode
+    assert status == 0
+    assert accept.latest["answer"] == "accepted"
+    closed = subprocess.run(["/bin/sh", "-c", '"$@" <&- >&- 2>&-', "sh", *accept.words()], env=accept.environment(), check=False)
+    assert closed.returncode == 0
+    assert len(list((accept.state / "runs").glob("*.json"))) == 2

@@ -77,7 +77,7 @@ def _judged(subject: Subject, before: Mapping[str, Any], run: Mapping[str, Any],
             entry["waiting"] = {"answer": subject.answer, "since": since}
             return entry, ""
         entry.update(answer=subject.answer, reasons=[subject.reason], since=run["id"])
-        return entry, " ".join(f"{subject.answer} for {lasting / 3600:.1f} h. {subject.words}".split())
+        return entry, " ".join(f"{subject.answer} for {_time(lasting)}. {subject.words}".split())
     if subject.answer != before["answer"]:
         entry.update(answer=subject.answer, reasons=[subject.reason], since=run["id"])
         return entry, subject.words or f"{before['answer']} -> {subject.answer}"
@@ -85,6 +85,11 @@ def _judged(subject: Subject, before: Mapping[str, Any], run: Mapping[str, Any],
         entry["reasons"] = [*entry["reasons"], subject.reason][-REASONS_KEPT:]
         return entry, f"still {subject.answer}, for another reason: {subject.words}"
     return entry, ""
+
+
+def _time(seconds: float) -> str:
+    """`15 min`, `2.0 h`."""
+    return f"{seconds / 3600:.1f} h" if seconds >= 5400 else f"{max(1, round(seconds / 60))} min"
 
 
 def without_old(told: Told, now: float, days: float) -> Told:

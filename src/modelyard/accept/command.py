@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import argparse
 import random
-import sys
 import time
+import traceback
 from pathlib import Path
 
-from modelyard import checkout, report
+from modelyard import checkout, report, say
 from modelyard.accept import answer, config, course, lock, state_dir
 
 HELP = "prove that what is deployed serves, keep the history, tell what has changed"
@@ -74,7 +74,14 @@ def _refused(args: argparse.Namespace) -> str:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Everything from the arguments to the exit status."""
+    """Everything from the arguments to the exit status. A defect of this tool is no answer, and status 1 would be one."""
+    try:
+        return _run(args)
+    except Exception:
+        return _say(f"{traceback.format_exc()}modelyard accept: a defect of this tool; report it", answer.EXIT[answer.ERROR])
+
+
+def _run(args: argparse.Namespace) -> int:
     wrong = _refused(args)
     if wrong:
         return _say(f"modelyard accept: {wrong}", USAGE)
@@ -97,19 +104,19 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return _say("modelyard accept: ended before it was done; the next run tells what was not told", answer.EXIT[answer.ERROR])
     if not args.quiet:
-        print(report.words(outcome.record).rstrip())
-        print(f"Record: {outcome.record['artifacts']['json']} (.html, .xml, .log beside it)")
+        say.out(report.words(outcome.record).rstrip())
+        say.out(f"Record: {outcome.record['artifacts']['json']} (.html, .xml, .log beside it)")
         if outcome.told:
-            print(f"Told: {', '.join(outcome.told)}")
+            say.out(f"Told: {', '.join(outcome.told)}")
     elif outcome.news:
-        print(outcome.news)  # cron sends it to somebody
+        say.out(outcome.news)  # cron sends it to somebody
     elif outcome.record["answer"] == answer.ERROR:
-        print(report.words(outcome.record).rstrip(), file=sys.stderr)
+        say.err(report.words(outcome.record).rstrip())
     for line in outcome.words:
-        print(f"modelyard accept: {line}", file=sys.stderr)
+        say.err(f"modelyard accept: {line}")
     return answer.EXIT[str(outcome.record["answer"])]
 
 
 def _say(text: str, status: int) -> int:
-    print(text, file=sys.stderr)
+    say.err(text)
     return status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import locale
 import os
 import shlex
 import signal
@@ -81,6 +82,18 @@ def arguments(inventories: Sequence[str], limit: str, more: Sequence[str]) -> li
     return [*words, *(["--limit", limit] if limit else []), *more]
 
 
+def speaks_utf8() -> bool:
+    """Is the locale of this environment there, and one of UTF-8? Ansible refuses every other one."""
+    before = locale.setlocale(locale.LC_ALL)
+    try:
+        locale.setlocale(locale.LC_ALL, "")
+        return (locale.getlocale()[1] or "").lower().replace("-", "") == "utf8"
+    except (locale.Error, ValueError):
+        return False
+    finally:
+        locale.setlocale(locale.LC_ALL, before)
+
+
 def environment(work: Path, given: Mapping[str, str]) -> dict[str, str]:
     """What is added to this process' own environment."""
     root = checkout.root()
@@ -92,6 +105,8 @@ def environment(work: Path, given: Mapping[str, str]) -> dict[str, str]:
         # The home may lie on a full disk.
         "ANSIBLE_LOCAL_TEMP": str(work / "tmp"),
         "ANSIBLE_NOCOLOR": "1",
+        # A timer has the locale of the machine, which need not be installed, or one of no language.
+        **({} if speaks_utf8() else {"LC_ALL": "C.UTF-8"}),
         # It drops larger results without a word; a plan with its survey is one.
         "MAX_EVENT_RES": str(2**28),
     }

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from modelyard import say
 from modelyard.report.render import page
 from modelyard.report.summary import words
 
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         if args.history and not args.history.is_dir():
             raise Unreadable(f"{args.history} is no folder")
     except Unreadable as exc:
-        print(exc, file=sys.stderr)
+        say.err(str(exc))
         return WRONG
     if args.text:
         return _print(words(record))
@@ -54,23 +54,18 @@ def run(args: argparse.Namespace) -> int:
     try:
         _write(output, made)
     except OSError as exc:
-        print(f"{output} was not written: {exc.strerror or exc}; what was there before is unchanged", file=sys.stderr)
+        say.err(f"{output} was not written: {exc.strerror or exc}; what was there before is unchanged")
         return NOT_WRITTEN
-    print(f"Written: {output}")
+    say.out(f"Written: {output}")
     return 0
 
 
 def _print(shown: str) -> int:
-    """To the screen, or to a program that may stop reading: `| head` is no failure."""
-    try:
-        print(shown, end="", flush=True)
-    except BrokenPipeError:
-        # What is left must not be tried again at the end of the program.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as exc:
-        print(f"it could not be shown: {exc.strerror or exc}", file=sys.stderr)
-        return NOT_WRITTEN
-    return 0
+    """To the screen, or to a program that may stop reading."""
+    why = say.out(shown, end="")
+    if why:
+        say.err(f"it could not be shown: {why}")
+    return NOT_WRITTEN if why else 0
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -99,7 +94,7 @@ def _history(folder: Path, beside: Path) -> list[dict[str, Any]]:
         try:
             record = _record(path)
         except Unreadable as exc:
-            print(f"left out of the history: {exc}", file=sys.stderr)
+            say.err(f"left out of the history: {exc}")
             continue
         made = path.with_suffix(".html")
         if made.is_file():

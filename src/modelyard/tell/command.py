@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import socket
-import sys
 import time
 from pathlib import Path
 
-from modelyard import checkout
+from modelyard import checkout, say
 from modelyard.accept import config, course, lock, state_dir
 from modelyard.tell import deliver, outbox
 
@@ -50,9 +49,9 @@ def run(args: argparse.Namespace) -> int:
     except (lock.Held, lock.Unusable) as exc:
         return _say(f"modelyard tell: {exc}", NOT_TOLD)
     for line in box.words:
-        print(line)
+        say.out(line)
     if not box.words:
-        print(f"Told: {waiting} message(s)" if waiting else "Nothing waits")
+        say.out(f"Told: {waiting} message(s)" if waiting else "Nothing waits")
     return NOT_TOLD if box.words else 0
 
 
@@ -76,10 +75,10 @@ def _test(settings: config.Config) -> int:
     names = [way["name"] for way in settings.tell]
     failed = deliver.all_ways(settings.tell, {name: [message] for name in names}, settings.tell_limit_s)
     for name in names:
-        print(f"{name}: {failed[name].get('test') or 'told'}")
+        say.out(f"{name}: {failed[name].get('test') or 'told'}")
     return NOT_TOLD if any(failed.values()) else 0
 
 
 def _say(text: str, status: int) -> int:
-    print(text, file=sys.stderr)
+    say.err(text)
     return status

@@ -44,6 +44,14 @@ def test_a_wrong_configuration_is_refused_whole(never, capsys, tmp_path):
         assert "did you mean webhook?" in said
 
 
+def test_a_defect_of_this_tool_is_no_failure_of_a_service(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(command.course, "accept", lambda *_: {}["lost"])
+    assert cli.main(["accept", "-i", "x", "--state", str(tmp_path)]) == 5
+    said = capsys.readouterr().err
+    assert "KeyError: 'lost'" in said
+    assert said.endswith("modelyard accept: a defect of this tool; report it\n")
+
+
 @pytest.mark.parametrize("words", [[], ["accept"], ["accept", "-i", "x", "--depth", "deep"], ["acept"]])
 def test_wrong_arguments(capsys, words):
     with pytest.raises(SystemExit) as caught:
