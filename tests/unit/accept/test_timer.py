@@ -152,6 +152,13 @@ class Manager:
     def remove(self, name):
         (self.units / name).unlink()
 
+    @property
+    def stamps(self):
+        return self.folder
+
+    def remove_file(self, path):
+        self.asked.append(("remove", path.name))
+
     def show(self, name):
         return self.states.get(name, {})
 
@@ -194,6 +201,7 @@ def test_a_timer_comes_stays_changes_and_goes(tmp_path, systemd):
     assert there(tmp_path) == SYSTEM
     assert apply(present=False)["changed"] is True
     assert (there(tmp_path), systemd.states) == ([], {})
+    assert systemd.asked[-1] == ("remove", "stamp-modelyard-accept-lab.timer")
     assert apply(present=False)["changed"] is False
 
 

@@ -88,6 +88,8 @@ def timer(wish: Wish) -> str:
         "[Timer]",
         f"OnCalendar={wish.calendar}",
         "Persistent=true",
+        "# The next line alone says how much later than that it may begin; systemd would put up to a minute on top.",
+        "AccuracySec=1s",
         f"RandomizedDelaySec={wish.random_delay_s}",
         "",
         "[Install]",

@@ -58,6 +58,12 @@ class Manager:
         return Path("/etc/systemd/system")
 
     @property
+    def stamps(self) -> Path:
+        """Where this manager notes when timers last ran."""
+        base = Path(os.environ.get("HOME") or str(Path.home())) / ".local" / "share" if self.user else Path("/var/lib")
+        return base / "systemd" / "timers"
+
+    @property
     def is_there(self) -> bool:
         """Does such a manager run here at all?"""
         return not user_manager_problem() if self.user else os.path.isdir("/run/systemd/system")
@@ -99,9 +105,14 @@ class Manager:
         return True
 
     def remove(self, name: str) -> None:
-        """Remove the unit file, and have the manager forget it."""
-        self._do(["rm", "-f", str(self.units / name)])
+        """Remove the unit file, and have the manager forget it, also that it has failed."""
+        self.remove_file(self.units / name)
         self._do(self._words("daemon-reload"))
+        self._forgive(name)
+
+    def remove_file(self, path: Path) -> None:
+        """Remove a file that is the manager's, if it is there."""
+        self._do(["rm", "-f", str(path)])
 
     def enable(self, name: str) -> None:
         """Start it at boot."""
@@ -109,8 +120,12 @@ class Manager:
 
     def start(self, name: str) -> None:
         """Order a start and return at once; one that systemd has begun by itself and that only waits is begun anew."""
-        self._run(self._words("reset-failed", name), QUICK_S, rights=True)  # refused for a unit that has not failed: no matter
+        self._forgive(name)
         self._do(self._words("restart", "--no-block", name))
+
+    def _forgive(self, name: str) -> None:
+        """A failure counts no more. Refused for a unit that has not failed: no matter."""
+        self._run(self._words("reset-failed", name), QUICK_S, rights=True)
 
     def disable(self, name: str) -> None:
         """Start it no more at boot."""

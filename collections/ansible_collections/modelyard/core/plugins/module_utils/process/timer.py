@@ -122,6 +122,8 @@ class Units:
         if any(change["path"].endswith(".timer") for change in changes):
             self.manager.stop(self.timer, LIMIT_S)
             self.manager.disable(self.timer)
+            # When it last ran: a schedule of this name that is made later would take the time between for missed runs.
+            self.manager.remove_file(self.manager.stamps / f"stamp-{self.timer}")
         for change in changes:
             self.manager.remove(os.path.basename(change["path"]))
 
