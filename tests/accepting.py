@@ -8,6 +8,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,8 +33,8 @@ def deployed(folder: Path) -> Iterator[Site]:
         "model": {"id": "tiny", "path": str(machine.model)},
         "topology": {"replicas": 2, "tensor_parallel_size": 1},
         "listen": {"host": "127.0.0.1", "base_port": free_port(2)},
-        "engine": {"max_model_len": 4096, "shutdown_timeout": 1},
-        "acceptance": {"serial_requests": 2, "request_timeout_s": 3},
+        "engine": {"max_model_len": 4096, "max_num_seqs": 2, "shutdown_timeout": 1},
+        "acceptance": {"serial_requests": 2, "request_timeout_s": 3, "busy_wait_s": 1},
         "runtime_path": str(machine.environment),
         "ready_timeout_s": 60,
     }
@@ -111,3 +113,31 @@ def stopped(site: Site, index: int) -> Iterator[None]:
     finally:
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def users(site: Site, index: int, count: int = 6) -> Iterator[list[int]]:
+    """So many users who ask an instance without a pause, 0.4 s of its time each. At the end the list holds the statuses."""
+    port, over, seen = site.services[0]["listen"]["base_port"] + index, threading.Event(), []
+    body = json.dumps({"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 400}).encode()
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {SECRET}"}
+
+    def work() -> None:
+        while not over.is_set():
+            request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/chat/completions", body, headers)
+            try:
+                with urllib.request.urlopen(request, timeout=60) as answer:
+                    json.load(answer)
+                    seen.append(answer.status)
+            except (OSError, ValueError):
+                seen.append(0)
+
+    threads = [threading.Thread(target=work) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()

@@ -217,25 +217,3 @@ def test_what_runs_with_other_parameters_is_not_asked_and_not_accepted(accept: A
     assert [(step["id"], step["instance"]) for step in service["steps"]] == [("plan", 0), ("plan", 1)]
     assert "PF-RESTART-NEEDED" in service["steps"][0]["detail"]
     assert "modelyard_restart=true" in service["steps"][0]["next"]
-
-
-def test_the_playbook_needs_no_path_of_this_machine_and_no_person(accept: Accept, tmp_path: Path) -> None:
-    """As AWX and Semaphore call it: a copy of the project in another place, called from a third, with nobody to ask."""
-    copy = tmp_path / "project"
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
-    for name in [n for n in listed if n.startswith(("playbooks", "roles", "collections", "filter_plugins", "ansible.cfg"))]:
-        (copy / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, copy / name)
-    program = Path(sys.executable).parent / "ansible-playbook"
-    done = subprocess.run(
-        [str(program), "-i", str(accept.site.inventory), str(copy / "playbooks/acceptance.yml")],
-        cwd=tmp_path,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "ANSIBLE_CONFIG": str(copy / "ansible.cfg")},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
-    assert f"pass  {NAME}/1 serial" in done.stdout
