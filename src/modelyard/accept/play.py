@@ -18,6 +18,7 @@ import ansible_runner
 from ansible_runner.exceptions import AnsibleRunnerException
 
 from modelyard import checkout
+from modelyard.accept import connections
 
 #: After being asked to end, ansible-playbook gets so long; then it and its workers are ended firmly.
 GRACE_S = 20.0
@@ -94,8 +95,8 @@ def speaks_utf8() -> bool:
         locale.setlocale(locale.LC_ALL, before)
 
 
-def environment(work: Path, given: Mapping[str, str]) -> dict[str, str]:
-    """What is added to this process' own environment."""
+def environment(work: Path, given: Mapping[str, str], sockets: Path | None) -> dict[str, str]:
+    """What is added to this process' own environment. `sockets`: folder for those of SSH connections."""
     root = checkout.root()
     return {
         "PATH": f"{Path(sys.executable).parent}:{given.get('PATH', os.defpath)}",
@@ -105,6 +106,7 @@ def environment(work: Path, given: Mapping[str, str]) -> dict[str, str]:
         # The home may lie on a full disk.
         "ANSIBLE_LOCAL_TEMP": str(work / "tmp"),
         "ANSIBLE_NOCOLOR": "1",
+        **({"ANSIBLE_SSH_CONTROL_PATH_DIR": str(sockets)} if sockets else {}),
         # A timer has the locale of the machine, which need not be installed, or one of no language.
         **({} if speaks_utf8() else {"LC_ALL": "C.UTF-8"}),
         # It drops larger results without a word; a plan with its survey is one.
@@ -130,19 +132,20 @@ def play(words: Sequence[str], work: Path, on_event: Callable[[Mapping[str, Any]
     settings = {"pexpect_timeout": LOOK_S, "suppress_ansible_output": True}
     (work / "env/settings").write_text(json.dumps(settings), encoding="utf-8")
     try:
-        done = ansible_runner.run(
-            private_data_dir=str(work),
-            ident="run",
-            project_dir=str(checkout.root()),
-            playbook=checkout.PLAYBOOK,
-            inventory=[],
-            cmdline=shlex.join(words),
-            envvars=environment(work, os.environ),
-            suppress_env_files=True,
-            event_handler=handle,
-            status_handler=status,
-            cancel_callback=stop,
-        )
+        with connections.own() as sockets:
+            done = ansible_runner.run(
+                private_data_dir=str(work),
+                ident="run",
+                project_dir=str(checkout.root()),
+                playbook=checkout.PLAYBOOK,
+                inventory=[],
+                cmdline=shlex.join(words),
+                envvars=environment(work, os.environ, sockets),
+                suppress_env_files=True,
+                event_handler=handle,
+                status_handler=status,
+                cancel_callback=stop,
+            )
     except AnsibleRunnerException as exc:
         raise Failed(str(exc)) from exc
     finally:

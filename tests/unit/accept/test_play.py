@@ -73,8 +73,8 @@ def test_inventories_have_their_whole_path_and_lists_of_hosts_stay(tmp_path, mon
 
 
 def test_host_keys_are_checked_unless_somebody_says_otherwise(tmp_path):
-    found = play.environment(tmp_path, {"PATH": "/usr/bin"})
+    found = play.environment(tmp_path, {"PATH": "/usr/bin"}, None)
     assert found["ANSIBLE_HOST_KEY_CHECKING"] == "True"
     assert found["PATH"].endswith(":/usr/bin")
     assert found["ANSIBLE_CONFIG"].endswith("/ansible.cfg")
-    assert play.environment(tmp_path, {"ANSIBLE_HOST_KEY_CHECKING": "False"})["ANSIBLE_HOST_KEY_CHECKING"] == "False"
+    assert play.environment(tmp_path, {"ANSIBLE_HOST_KEY_CHECKING": "False"}, None)["ANSIBLE_HOST_KEY_CHECKING"] == "False"
