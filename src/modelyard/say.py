@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TextIO
 
 
 def prepare() -> None:
-    """Characters that the locale of a timer does not have are written in another way."""
+    """The first thing that a program does. Characters that the locale of a timer does not have are written in another way."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            # Closed by whoever has started this: the next file that is opened would take its place, and be written into.
+            os.open(os.devnull, os.O_RDWR)
+    # Python has none where they were closed, and what starts programs for us wants one.
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  as long as the program lives
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -24,9 +35,7 @@ def err(text: str) -> None:
     _write(text, "\n", sys.stderr)
 
 
-def _write(text: str, end: str, stream: TextIO | None) -> str:
-    if stream is None:  # closed by whoever has started this
-        return "the output is closed"
+def _write(text: str, end: str, stream: TextIO) -> str:
     try:
         print(text, end=end, file=stream, flush=True)
     except OSError as exc:

@@ -34,7 +34,9 @@ def problem(wish: Wish) -> str:
     if not NAME.fullmatch(wish.name):
         return f"schedule_name {wish.name!r} must be letters, digits, dots, dashes and underscores"
     if not CRON_TIME.fullmatch(wish.cron):
-        return f"schedule_cron {wish.cron!r} is no time of cron: five fields with one blank between, or @hourly and the like"
+        how = "five fields with one blank between, or @hourly and the like"
+        # Ansible takes what stands behind a blank for the next variable, and says nothing.
+        return f"schedule_cron {wish.cron!r} is no time of cron: {how}. On a command line: -e \"schedule_cron='7 * * * *'\""
     texts = (*wish.words, wish.folder, wish.calendar, wish.user)
     broken = [text for text in texts if any(ord(c) < 32 or ord(c) == 127 for c in text)]
     if broken:
