@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 step="${1:-test}"
 scenarios=("${@:2}")
-[ ${#scenarios[@]} -gt 0 ] || scenarios=(nvidia_2x4090 hygon_8xk100ai)
+[ ${#scenarios[@]} -gt 0 ] || scenarios=(nvidia_2x4090 hygon_8xk100ai control_node)
 cache="$PWD/.cache/scenarios"
 export CONTAINER_ENGINE="${CONTAINER_ENGINE:-podman}"
 export PATH="$PWD/.venv/bin:$PATH"

@@ -9,7 +9,7 @@ image="localhost/modelyard-server:${recipe:0:12}"
 # Debian 12 as servers have it: systemd, logins, a Python with venv, and the programs that people leave things running in.
 # With dbus-user-session a user has a systemd of its own, which `systemctl --user` talks to.
 packages=(systemd systemd-sysv libpam-systemd dbus dbus-user-session openssh-server sudo python3 python3-venv procps iproute2
-  screen tmux)
+  screen tmux make cron)
 # What the gateway needs of an engine's environment, in the oldest versions that it is tried with, and one that can take its place.
 packages+=(python3-aiohttp python3-httptools python3-uvloop haproxy)
 

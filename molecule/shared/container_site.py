@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import yaml
-from harness import ROOT, Run, Site
+from harness import ROOT, Run, Site, until
 
 ENGINE = os.environ.get("CONTAINER_ENGINE", "podman")
 INVENTORY = ROOT / "molecule" / "shared" / "inventory"
@@ -121,6 +121,13 @@ class ContainerSite(Site):
         done = self.run(argv, user, text)
         assert done.returncode == 0, f"{' '.join(argv)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
+
+    def restart(self) -> None:
+        """Shut the server down as one does, and boot it again. Seconds: about 10."""
+        subprocess.run([ENGINE, "restart", "--time=30", self.container], capture_output=True, check=True, timeout=90)
+        until(
+            lambda: self.run(["systemctl", "is-system-running"], "root").stdout.strip() in ("running", "degraded"), 60, "a boot"
+        )
 
     def sim(self, *arguments: str) -> str:
         """Change the simulated cards, as root: `sim("set", "lost", "--card", "1")`, `sim("reset")`. See tests/simulators."""
