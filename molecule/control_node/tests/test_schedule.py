@@ -177,7 +177,7 @@ def test_a_missed_run_is_made_up_for(node):
 
 def test_a_full_service_is_no_failure_of_the_unit_and_told_when_it_lasts(node):
     asked = told(node)
-    with node.users(8000, 6, max_tokens=500) as first, node.users(8001, 6, max_tokens=500) as second:
+    with node.users(8000, 16, max_tokens=500) as first, node.users(8001, 16, max_tokens=500) as second:
         seen = start(node)
         assert (seen["Result"], seen["ExecMainStatus"], seen["ActiveState"]) == ("success", "4", "inactive")
         assert told(node) == asked
@@ -228,6 +228,7 @@ def test_on_a_full_disk_the_answer_is_the_same_and_what_is_lost_is_said(node):
     said = node.must("journalctl -q -o cat -u modelyard-accept-small.service")
     assert "the disk of /srv/small/state is full" in said
     assert ".json was not written: No space left on device" in said
+    assert said.count("Record: ") == 1, "only of the run before"
     node.must("rm /srv/small/fill")
     assert start(node, "modelyard-accept-small")["ExecMainStatus"] == "0"
     assert node.schedule(state="absent", name="small")[0]

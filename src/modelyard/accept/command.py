@@ -105,7 +105,9 @@ def _run(args: argparse.Namespace) -> int:
         return _say("modelyard accept: ended before it was done; the next run tells what was not told", answer.EXIT[answer.ERROR])
     if not args.quiet:
         say.out(report.words(outcome.record).rstrip())
-        say.out(f"Record: {outcome.record['artifacts']['json']} (.html, .xml, .log beside it)")
+        record = Path(outcome.record["artifacts"]["json"])
+        if record.exists():  # a full disk has taken it, and what is said below says so
+            say.out(f"Record: {record} (.html, .xml, .log beside it)")
         if outcome.told:
             say.out(f"Told: {', '.join(outcome.told)}")
     elif outcome.news:

@@ -105,7 +105,7 @@ class Store:
             except OSError as exc:
                 if not (with_reserve and exc.errno in FULL):
                     raise
-                (self.folder / RESERVE).unlink()
+                (self.folder / RESERVE).unlink(missing_ok=True)
                 write(path, data)
         except OSError as exc:
             self.words.append(f"{path} was not written: {exc.strerror or exc}")

@@ -115,6 +115,16 @@ def test_room_is_kept_for_what_was_told(place):
     assert (place.folder / store.RESERVE).exists(), "it is made again where there is room"
 
 
+def test_a_disk_that_was_always_full_is_told_as_full(tmp_path):
+    place = store.Store(tmp_path)
+
+    def write(path, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    place.put("told.json", write, {}, with_reserve=True)
+    assert place.words == [f"{tmp_path}/told.json was not written: No space left on device"]
+
+
 def test_of_a_long_output_the_middle_is_left_out():
     text = "a" * store.LOG_HEAD + "b" * 99 + "c" * store.LOG_TAIL
     assert store.bounded(text) == text.replace("b" * 99, "\n... 99 characters left out ...\n")
