@@ -108,7 +108,7 @@ def test_another_interval_is_shown_and_taken_over(node):
     assert changed
     assert "-OnCalendar=*:*:0/5" in shown
     assert "+OnCalendar=*-*-* 03:00:00" in shown
-    assert "*:*:0/5" in node.unit(f"{UNIT}.timer")["TimersCalendar"]
+    assert "*:*:00/5" in node.unit(f"{UNIT}.timer")["TimersCalendar"]
     assert node.schedule(**RARELY)[0]
     seen = node.unit(f"{UNIT}.timer")
     assert "03:00:00" in seen["TimersCalendar"]
@@ -263,5 +263,4 @@ def test_a_removal_leaves_nothing(node):
     assert node.must("cat /etc/systemd/system/backup.timer") == BACKUP
     assert node.unit("backup.timer")["ActiveState"] == "active"
     assert node.must("crontab -l", "llm") == MINE
-    assert node.must(f"cd {CHECKOUT} && find . -newer .venv/control -not -path './.venv*' -name '*.retry'") == ""
     assert runs(node) > 0, "the history stays"
