@@ -45,7 +45,8 @@ class Store:
     def prepare(self) -> str:
         """Make the folders; returns why nothing can be kept there for lack of rights, or nothing."""
         try:
-            self.runs.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.runs.mkdir(exist_ok=True, mode=0o700)
         except OSError as exc:
             return f"{self.runs} cannot be made: {exc.strerror}"
         for place in (self.folder, self.runs):

@@ -116,6 +116,12 @@ def test_room_is_kept_for_what_was_told(place):
     assert (place.folder / store.RESERVE).exists(), "it is made again where there is room"
 
 
+def test_its_folders_are_for_their_owner_alone(tmp_path):
+    place = store.Store(tmp_path / "accept" / "lab")
+    assert place.prepare() == ""
+    assert {path.stat().st_mode & 0o777 for path in (place.folder, place.runs)} == {0o700}
+
+
 def test_a_disk_that_was_always_full_is_told_as_full(tmp_path):
     place = store.Store(tmp_path)
 
