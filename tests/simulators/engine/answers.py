@@ -84,11 +84,12 @@ def _number(schema):
     return max(low, min(7, high))
 
 
-def logprobs(said, count):
-    """What `logprobs: true` adds to a choice; `count` alternatives for each token, the likeliest first."""
+def logprobs(said, count, values=None):
+    """What `logprobs: true` adds to a choice; `count` alternatives for each token, the likeliest first, or these values."""
     content = []
+    numbers = [-0.1 - number for number in range(max(count, 1))] if values is None else values
     for token in said:
-        others = [f"{token}{number or ''}" for number in range(max(count, 1))]
-        rows = [{"token": text, "logprob": -0.1 - number, "bytes": list(text.encode())} for number, text in enumerate(others)]
-        content.append({**rows[0], "top_logprobs": rows[:count]})
+        others = [(f"{token}{place or ''}", value) for place, value in enumerate(numbers)]
+        rows = [{"token": text, "logprob": value, "bytes": list(text.encode())} for text, value in others]
+        content.append({**rows[0], "top_logprobs": rows if values is not None else rows[:count]})
     return {"content": content}

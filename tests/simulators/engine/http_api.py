@@ -6,11 +6,12 @@ import json
 import os
 import select
 import socket
+import threading
 import time
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from . import answers
+from . import answers, faults
 from .log import plain
 
 METRICS = """\
@@ -42,13 +43,26 @@ class Refused(Exception):
 
 def make_server(instance, listener):
     """A server on a socket that is bound and does not listen yet; it listens afterwards."""
-    server = ThreadingHTTPServer(listener.getsockname()[:2], Handler, bind_and_activate=False)
+    server = Server(listener.getsockname()[:2], Handler, bind_and_activate=False)
     server.socket.close()
     server.socket = listener
     server.daemon_threads = True
     server.instance = instance
     server.server_activate()
+    threading.Thread(target=instance.faults.follow, args=(listener,), daemon=True).start()
     return server
+
+
+class Server(ThreadingHTTPServer):
+    """One whose port may be closed meanwhile."""
+
+    def get_request(self):
+        """A connection; the one who asks takes an error for none."""
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(faults.PORT_EVERY_S)
+            raise
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -61,18 +75,21 @@ class Handler(BaseHTTPRequestHandler):
         mine, args = self.server.instance, self.server.instance.args
         if not self._may():
             return
-        if self.path in ("/health", "/ping"):
+        fault = mine.faults.strike(faults.GETS.get(self.path, ""))
+        if "status" in fault:
+            self._send(fault["status"], fault.get("body", "").encode())
+        elif self.path in ("/health", "/ping"):
             self._send(200 if mine.alive else 503, b"")
         elif self.path == "/version":
             self._json(200, {"version": "0.32.0"})
         elif self.path == "/load":
             self._json(200, {"server_load": mine.open if getattr(args, "enable_server_load_tracking", False) else 0})
         elif self.path == "/metrics":
-            self._send(200, self._metrics().encode(), "text/plain; version=0.0.4; charset=utf-8")
+            self._send(200, self._metrics(fault).encode(), "text/plain; version=0.0.4; charset=utf-8")
         elif self.path == "/v1/models":
             models = [
                 {"id": name, "object": "model", "created": int(time.time()), "owned_by": "vllm", "root": args.model,
-                 "parent": None, "max_model_len": args.max_model_len, "permission": []}
+                 "parent": None, "max_model_len": args.max_model_len, "permission": [], **fault.get("fields", {})}
                 for name in args.names
             ]  # fmt: skip
             self._json(200, {"object": "list", "data": models})
@@ -91,10 +108,7 @@ class Handler(BaseHTTPRequestHandler):
         with mine.lock:
             mine.open += 1
         try:
-            if self.path == "/v1/embeddings":
-                self._vectors(json.loads(body))
-            else:
-                self._chat(self._request(body))
+            self._post(body)
         except Refused as refused:
             self._json(refused.status, refused.body)
         except OSError:
@@ -102,6 +116,21 @@ class Handler(BaseHTTPRequestHandler):
         finally:
             with mine.lock:
                 mine.open -= 1
+
+    def _post(self, raw) -> None:
+        mine, vectors = self.server.instance, self.path == "/v1/embeddings"
+        body = json.loads(raw) if vectors else self._request(raw)
+        what = faults.kind(self.path, body)
+        fault = mine.faults.strike(what)
+        if fault.get("hang"):
+            faults.hold(mine, what, fault["hang"], self._is_open)
+            self.close_connection = True
+        elif "status" in fault:
+            self._send(fault["status"], fault.get("body", "").encode())
+        elif vectors:
+            self._vectors(body, fault)
+        else:
+            self._chat(body, fault)
 
     def _may(self) -> bool:
         key = os.environ.get("VLLM_API_KEY")
@@ -138,9 +167,10 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(400, "BadRequestError", f"{text} (parameter=logprobs, value={alternatives})", "logprobs")
         return {**body, "prompt_tokens": count}
 
-    def _chat(self, body) -> None:
+    def _chat(self, body, fault) -> None:
         mine = self.server.instance
         said, reason = answers.tokens(body, mine.settings.guided)
+        said = [fault["said"]] if "said" in fault else said
         guided = bool(body.get("response_format"))
         if not mine.generate(len(said) * mine.settings.token_s, self._is_open, guided):
             if mine.dropping or not self._is_open():
@@ -151,30 +181,32 @@ class Handler(BaseHTTPRequestHandler):
             mine.prompted += body["prompt_tokens"]
             mine.generated += len(said)
             mine.finished += 1
-        usage = {"prompt_tokens": body["prompt_tokens"], "completion_tokens": len(said)}
+        usage = {"prompt_tokens": fault.get("prompt_tokens", body["prompt_tokens"]), "completion_tokens": len(said)}
         usage["total_tokens"] = sum(usage.values())
         head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": mine.args.names[0]}
         if body.get("stream"):
-            self._stream({**head, "object": "chat.completion.chunk"}, said, reason, usage, body)
+            self._stream({**head, "object": "chat.completion.chunk"}, said, reason, usage, body, fault)
             return
         choice = {
             "index": 0,
             "message": {"role": "assistant", "content": "".join(said)},
-            "logprobs": answers.logprobs(said, body.get("top_logprobs") or 0) if body.get("logprobs") else None,
+            "logprobs": answers.logprobs(said, body.get("top_logprobs") or 0, fault.get("logprobs"))
+            if body.get("logprobs")
+            else None,
             "finish_reason": reason,
         }
         if self.path == "/v1/completions":
             choice["text"] = choice.pop("message")["content"]
         self._json(200, {**head, "object": "chat.completion", "choices": [choice], "usage": usage})
 
-    def _vectors(self, body) -> None:
+    def _vectors(self, body, fault) -> None:
         mine, texts = self.server.instance, body["input"]
         if getattr(mine.args, "runner", None) != "pooling":
             raise Refused(400, "BadRequestError", "The model does not support Embeddings API")
-        found = [{"index": n, "embedding": answers.vector(text)} for n, text in enumerate(texts)]
+        found = [{"index": n, "embedding": fault.get("vector") or answers.vector(text)} for n, text in enumerate(texts)]
         self._json(200, {"object": "list", "data": found, "model": mine.args.names[0]})
 
-    def _stream(self, head, said, reason, usage, body) -> None:
+    def _stream(self, head, said, reason, usage, body, fault) -> None:
         self._log(200)
         self.send_response_only(200)
         self.send_header("Content-Type", "text/event-stream; charset=utf-8")
@@ -185,16 +217,18 @@ class Handler(BaseHTTPRequestHandler):
         if (body.get("stream_options") or {}).get("include_usage"):
             events.append({**head, "choices": [], "usage": usage})
         for text in [*(json.dumps(event) for event in events), "[DONE]"]:
+            time.sleep(fault.get("gap_s", 0))
             data = f"data: {text}\n\n".encode()
             self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
         self.wfile.write(b"0\r\n\r\n")
 
-    def _metrics(self) -> str:
+    def _metrics(self, fault) -> str:
         mine = self.server.instance
+        mine.generated += fault.get("moves", 0)
         labels = f'engine="0",model_name="{mine.args.names[0]}"'
         used = round(mine.running / mine.args.max_num_seqs, 4)
         names = ("running", "waiting", "prompted", "generated", "finished")
-        return METRICS.format(labels=labels, used=used, **{name: getattr(mine, name) for name in names})
+        return METRICS.format(labels=labels, used=used, **{name: fault.get(name, getattr(mine, name)) for name in names})
 
     def _is_open(self) -> bool:
         """Whether the client still waits."""

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from . import core
 from .arguments import parse
+from .faults import Faults
 from .log import Log, plain
 from .settings import read
 
@@ -43,7 +44,7 @@ class ApiServer:
     """One instance. What the HTTP side needs of it: `args`, `settings`, `alive`, `dropping`, `generate`, the counters."""
 
     def __init__(self, args, settings):
-        self.args, self.settings = args, settings
+        self.args, self.settings, self.faults = args, settings, Faults(args.port)
         self.log = Log("APIServer")
         self.engine = None
         self.calls = None
