@@ -5,6 +5,8 @@ import os
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.plan import tables
 from hypothesis import HealthCheck, settings
+from ladder_stub import Engine
+from unit import spoilt
 
 settings.register_profile(
     "unit",
@@ -24,3 +26,17 @@ def figures(monkeypatch):
     real = tables.backend
     cpu = {**real("cpu"), "memory_mib": {"server": 1500, "worker": 1850}, "kv_cache_default_mib": 1024}
     monkeypatch.setattr(tables, "backend", lambda name: cpu if name == "cpu" else real(name))
+
+
+@pytest.fixture
+def engine():
+    """An engine's HTTP side in this process, whose answers a test spoils."""
+    made = Engine()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def home(tmp_path, engine, monkeypatch):
+    """A home in which this very process, with `engine`, is the only instance."""
+    return spoilt.make_home(tmp_path, engine, monkeypatch)

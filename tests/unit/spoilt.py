@@ -26,7 +26,7 @@ def make_home(tmp_path, engine, monkeypatch):
     (tmp_path / "sim/dev").mkdir(parents=True)
     (tmp_path / "sim/dev/kmsg").write_text("")
     layout.write_json(tmp_path / "services/tiny-qwen3/service.json", {"sysroot": str(tmp_path / "sim")})
-    tree = {"alive": True, "leader": os.getpid(), "comms": ["vllm"], "pids": [os.getpid()]}
+    tree = {"alive": True, "leader": os.getpid(), "comms": ["vllm"], "helpers": 0, "pids": [os.getpid()]}
     monkeypatch.setattr(probe, "processes", lambda *_: dict(tree))
     monkeypatch.setattr(counters, "STEP_S", 0.1)
     monkeypatch.setattr(kernel_watch, "FRESH_S", 0.0)

@@ -6,25 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance
 from ansible_collections.modelyard.core.plugins.module_utils.survey import failure_evidence
-from ladder_stub import Engine
-from unit.spoilt import LIMIT, make_home, plan, walked
+from unit.spoilt import LIMIT, plan, walked
 
 KEY = "modelyard-secret-0a1b2c3d"
-
-
-@pytest.fixture
-def engine():
-    made = Engine()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def home(tmp_path, engine, monkeypatch):
-    return make_home(tmp_path, engine, monkeypatch)
 
 
 def kept(home, engine, **spoilt: Any):
