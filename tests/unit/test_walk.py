@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import time
 from typing import Any
 
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout
-from ladder_stub import Engine, Proxy
+from ansible_collections.modelyard.core.plugins.module_utils.survey import card_watch, kernel_watch
+from ladder_stub import Proxy
 from unit.replies import GOOD
-from unit.spoilt import LIMIT, make_home, plan, walked
-
-
-@pytest.fixture
-def engine():
-    made = Engine()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def home(tmp_path, engine, monkeypatch):
-    return make_home(tmp_path, engine, monkeypatch)
+from unit.spoilt import LIMIT, plan, walked
 
 
 def last(home, engine, **spoilt: Any):
@@ -49,7 +40,8 @@ def test_a_sound_engine_passes_and_what_does_not_apply_is_left_out_with_a_word(h
 @pytest.mark.parametrize(
     ("spoilt", "step", "cause", "restart", "words"),
     [
-        ({"health": 503}, "health", "unavailable", False, "HTTP 503"),
+        ({"health": 503}, "health", "engine_dead", True, "HTTP 503: the API server says that its engine is dead"),
+        ({"health": 500}, "health", "engine_error", False, "HTTP 500"),
         ({"model": "other"}, "models", "model", False, "tiny-qwen3 is not listed, only other"),
         ({"length": 2048}, "models", "max_model_len", False, "max_model_len is 2048, 4096 was wanted"),
         ({"models_status": 404}, "models", "path", False, "HTTP 404"),
@@ -174,6 +166,35 @@ def test_lines_of_the_kernel_count_from_the_beginning_on_and_only_ours(home, eng
     assert "Killed process" in found["detail"]
 
 
+@pytest.mark.parametrize("steps", [["health", "chat"], ["health", "chat", "gateway"]])
+def test_what_happens_during_the_last_step_is_seen_although_the_last_look_is_still_fresh(home, engine, monkeypatch, steps):
+    monkeypatch.setattr(kernel_watch, "FRESH_S", 60.0)
+    kmsg = home / "sim/dev/kmsg"
+
+    def log():
+        with kmsg.open("a") as stream:
+            stream.write(f"4,3,3,-;Out of memory: Killed process {os.getpid()} (vllm) total-vm:3kB\n")
+
+    engine.spoilt = {"log": log}
+    _, entries = walked(home, plan(engine), steps)
+    assert (entries[-1]["id"], entries[-1]["cause"]) == (steps[-1], "oom")
+
+
+def test_one_look_at_the_cards_serves_all_unless_it_was_begun_too_early(home, monkeypatch):
+    asked = []
+    watch = card_watch.CardWatch(str(home), "tiny-qwen3")
+    watch.where = watch.where._replace(devices=[{"index": 0}], entry={"vendor": "0x10de", "tool_limit_s": 1})
+    monkeypatch.setattr(watch, "devices", lambda index: watch.where.devices)
+    monkeypatch.setattr(card_watch.cards, "look", lambda *_: asked.append(1) or ([], {"tool": {"said": "nothing"}}))
+    for _ in range(3):
+        watch.look(0, [])
+    assert len(asked) == 1
+    ended = time.monotonic()
+    for _ in range(3):
+        watch.look(0, [], ended)
+    assert len(asked) == 2
+
+
 # -- through the gateway --------------------------------------------------------------------------------------------
 
 
@@ -214,3 +235,18 @@ def test_a_gateway_that_does_not_listen_fails_and_one_that_comes_later_is_left_o
     service = {**plan(engine), "gateway": {"kind": "nginx", "host": "127.0.0.1", "port": proxy.port}}
     _, (later,) = walked(home, service, ["gateway"], after=True)
     assert (later["verdict"], later["passed"]) == ("skipped", True)
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "verdict", "cause"),
+    [({}, "fail", "held"), ({"running": 1}, "fail", "hung"), ({"running": 1, "moves": 5}, "busy", "loaded")],
+)
+def test_a_gateway_that_does_not_answer_is_told_from_an_instance_that_does_not(home, engine, spoilt, verdict, cause):
+    engine.spoilt = spoilt
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        gateway = {"kind": "nginx", "host": "127.0.0.1", "port": silent.getsockname()[1], "keys_file": ""}
+        service = {**plan(engine, acceptance={"request_timeout_s": 0.5}), "gateway": gateway}
+        _, (found,) = walked(home, service, ["gateway"])
+    assert (found["verdict"], found["cause"]) == (verdict, cause)
+    assert found["detail"].startswith("through the gateway: no answer within ")
+    assert "nothing of them needs a restart" in found["next"] or cause != "held"

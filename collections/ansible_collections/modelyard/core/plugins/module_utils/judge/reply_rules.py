@@ -197,7 +197,7 @@ BY_STATUS = {
     ),
     500: Cause("engine_error", "the engine failed at this request", "look at that instance's log at that time", "server"),
     502: Cause("bad_gateway", "the backend gave no usable answer", "look at that instance's log at that time", "server"),
-    503: Cause("unavailable", "the service was not available", "look at the backends in the gateway's status", "server"),
+    503: Cause("unavailable", "the service was not available", "look at the log of what answered, a gateway's status", "server"),
     504: Cause(
         "timeout",
         "the backend did not answer within the time limit",

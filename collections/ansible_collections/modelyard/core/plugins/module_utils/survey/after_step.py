@@ -8,7 +8,7 @@ from typing import Any, Dict, List
 from ansible_collections.modelyard.core.plugins.module_utils.judge import engine_log
 from ansible_collections.modelyard.core.plugins.module_utils.judge.ladder import between, memory
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout
-from ansible_collections.modelyard.core.plugins.module_utils.survey.card_watch import CardWatch
+from ansible_collections.modelyard.core.plugins.module_utils.survey.card_watch import NEVER, CardWatch
 from ansible_collections.modelyard.core.plugins.module_utils.survey.kernel_watch import KernelWatch
 
 LOG_BYTES = 4 * 2**20
@@ -36,14 +36,14 @@ class Watch:
         self.bus_ids = [str(device["bus_id"]) for device in cards.devices(index) if device.get("bus_id")]
         self.before = cards.look(index, pids)
 
-    def look(self) -> Dict[str, Any]:
-        """What between.stop reads."""
+    def look(self, since: float = NEVER) -> Dict[str, Any]:
+        """What between.stop reads. Looks at the kernel's log and the cards are younger than `since` (time.monotonic)."""
         return {
             "fatal": engine_log.fatal_lines(log_since(self.state, self.offset)),
-            "kernel": between.events_of(self.kernel.look(), self.bus_ids, self.pids),
+            "kernel": between.events_of(self.kernel.look(since), self.bus_ids, self.pids),
             "alive": layout.leader_alive(self.state),
             "log": self.state["log"],
             "cards_before": self.before["cards"],
-            "cards": self.cards.look(self.index, self.pids)["cards"],
+            "cards": self.cards.look(self.index, self.pids, since)["cards"],
             "share": self.share,
         }

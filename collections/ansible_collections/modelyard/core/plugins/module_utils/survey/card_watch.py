@@ -12,6 +12,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.process.stop import
 #: The tools wake the cards up, and some crash when two ask at the same time.
 FRESH_S = 2.0
 ON_CORES = "a CPU engine keeps its cache in main memory, which the plan has compared with what is free"
+NEVER = float("-inf")
 Record = Dict[str, Any]
 
 
@@ -22,22 +23,26 @@ class CardWatch:
         self.home, self.service = home, service
         self.where, self.problem = cards.usable_place(home, service)
         self._lock = threading.Lock()
-        self._at = float("-inf")
+        self._began = self._at = NEVER
         self._seen: Tuple[List[Record], Record] = ([], {})
 
     def devices(self, index: int) -> Sequence[Record]:
         """The cards of one instance."""
         return cards.usable_place(self.home, self.service, [index])[0].devices
 
-    def look(self, index: int, pids: Collection[int]) -> Dict[str, Any]:
-        """{why, cards}: rows as judge/ladder/memory.py reads them; `why` says why there are none. `pids`: of the instance."""
+    def look(self, index: int, pids: Collection[int], since: float = NEVER) -> Dict[str, Any]:
+        """{why, cards}: rows as judge/ladder/memory.py reads them; `why` says why there are none. `pids`: of the instance.
+
+        A look that is younger than FRESH_S, and was begun after `since` (time.monotonic), serves once more.
+        """
         devices = self.devices(index)
         if not self.where.watched or not devices:
             return {"why": self.problem or ON_CORES, "cards": []}
         with self._lock:
-            if time.monotonic() - self._at > FRESH_S:
+            now = time.monotonic()
+            if now - self._at > FRESH_S or self._began < since:
                 self._seen = cards.look(self.where, float(self.where.entry["tool_limit_s"]))
-                self._at = time.monotonic()
+                self._began, self._at = now, time.monotonic()
             found, accelerator = self._seen
         living = proc.processes()
         return {"why": "", "cards": [self._row(device, found, accelerator, pids, living) for device in devices]}

@@ -22,9 +22,19 @@ def after_time_out(
     address: Tuple[str, int], names: Mapping[str, str], before: Mapping[str, float]
 ) -> Dict[str, Dict[str, float]]:
     """What engine_counters.state wants to know of an engine that has just not answered in time."""
-    after = read(address, names)
+    return all_after_time_out({0: address}, names, {0: before})[0]
+
+
+def all_after_time_out(
+    addresses: Mapping[int, Tuple[str, int]], names: Mapping[str, str], before: Mapping[int, Mapping[str, float]]
+) -> Dict[int, Dict[str, Dict[str, float]]]:
+    """The same of several engines, of which each may have had the request."""
+    after = {index: read(address, names) for index, address in addresses.items()}
     time.sleep(STEP_S)
-    return {"before": dict(before), "after": after, "later": read(address, names)}
+    return {
+        index: {"before": dict(before[index]), "after": after[index], "later": read(address, names)}
+        for index, address in addresses.items()
+    }
 
 
 def wait_for_room(

@@ -29,8 +29,10 @@ def look(
             one["why"] = LATER if own else NO_GATEWAY
         return seen
     ports = {int(i["index"]): int(i["port"]) for i in plan["instances"]}
+    addresses = {index: (listen["host"], ports[index]) for index in seen}
+    before = {index: counters.read(address, names) for index, address in addresses.items()}
     for index, one in seen.items():
-        one["others"] = engine_counters.in_work(counters.read((listen["host"], ports[index]), names))
+        one["others"] = engine_counters.in_work(before[index])
     backends = {f"{plan['name']}/{index}": index for index in indexes}
     limit_s = float(plan["acceptance"]["request_timeout_s"])
     for _ in range((entry.PAIRS + 1) * int(plan["topology"]["replicas"]) + 2):
@@ -39,15 +41,24 @@ def look(
             break
         through = {**stream.ask((own["host"], int(own["port"])), CHAT, entry.body(plan), key, limit_s), "way": "through"}
         usable = through["status"] == 200 and not through["error"]
+        late = {} if through["error"] != "timeout" else counters.all_after_time_out(addresses, names, before)
+        at_work = [seen[index] for index, figures in late.items() if engine_counters.in_work(figures["later"])]
+        # Of several, the one that has the request in work is the one that has not answered it.
+        blamed = [one for one in waiting if any(one is other for other in at_work)] or waiting
         for one in waiting:
             one["asked"] += 1
             one["seconds"] = round(one["seconds"] + through["seconds"], 3)
-            one["refused"] += [] if usable else [through]
+        for one in [] if usable else blamed:
+            one["refused"].append(through)
+        for index, figures in late.items():
+            seen[index]["counters"] = figures
         index = backends.get(through["backend"], -1)
         hit = seen.get(index)
         if usable and any(hit is one for one in waiting):
-            direct = {**stream.ask((listen["host"], ports[index]), CHAT, entry.body(plan), key, limit_s), "way": "direct"}
+            direct = {**stream.ask(addresses[index], CHAT, entry.body(plan), key, limit_s), "way": "direct"}
             _add(hit, through, direct)
+        if usable and hit is not None:
+            before[index] = counters.read(addresses[index], names)
     return seen
 
 

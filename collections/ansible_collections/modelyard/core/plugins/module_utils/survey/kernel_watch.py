@@ -23,17 +23,21 @@ class KernelWatch:
         first = self._read()
         self.why = "" if first["readable"] else first["why"]
         self._known = {event["line"] for event in first["events"]}
-        self._at = time.monotonic()
+        self._began = self._at = time.monotonic()
 
     def _read(self) -> Dict[str, Any]:
         return kernel_log.read(LIMIT_S, self.journal, self.path)
 
-    def look(self) -> List[Dict[str, Any]]:
-        """Events since the beginning; none where the log cannot be read."""
+    def look(self, since: float = float("-inf")) -> List[Dict[str, Any]]:
+        """Events since the beginning; none where the log cannot be read.
+
+        A look that is younger than FRESH_S, and was begun after `since` (time.monotonic), serves once more.
+        """
         if self.why:
             return []
         with self._lock:
-            if time.monotonic() - self._at > FRESH_S:
+            now = time.monotonic()
+            if now - self._at > FRESH_S or self._began < since:
                 self._fresh = [event for event in self._read()["events"] if event["line"] not in self._known]
-                self._at = time.monotonic()
+                self._began, self._at = now, time.monotonic()
             return self._fresh

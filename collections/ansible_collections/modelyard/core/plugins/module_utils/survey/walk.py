@@ -24,7 +24,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan.numbers import
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout
 from ansible_collections.modelyard.core.plugins.module_utils.survey import counters, entry, probe
 from ansible_collections.modelyard.core.plugins.module_utils.survey.after_step import Watch
-from ansible_collections.modelyard.core.plugins.module_utils.survey.card_watch import CardWatch
+from ansible_collections.modelyard.core.plugins.module_utils.survey.card_watch import NEVER, CardWatch
 from ansible_collections.modelyard.core.plugins.module_utils.survey.kernel_watch import KernelWatch
 
 Entry = Dict[str, Any]
@@ -114,9 +114,14 @@ class Walk:
             if not self._add(step.id, index, verdict, seen):
                 return
 
-    def _add(self, id: str, index: int, verdict: Verdict, seen: Dict[str, Any]) -> bool:
-        """Write a step down, with what was found after it; does the ladder go on?"""
-        seen["after"] = self.watches[index].look()
+    def _add(self, id: str, index: int, verdict: Verdict, seen: Dict[str, Any], since: float = NEVER) -> bool:
+        """Write a step down, with what was found after it; does the ladder go on?
+
+        After the last step nobody looks again, so what was seen before its end (`since`, else now) does not serve once more.
+        """
+        if id == self.steps[-1].id and since == NEVER:
+            since = time.monotonic()
+        seen["after"] = self.watches[index].look(since)
         verdict = joined(verdict, between.stop(seen["after"]))
         self.walked[index].append(written(id, index, verdict, seen))
         return verdict.word not in (FAIL, BUSY)
@@ -153,14 +158,17 @@ class Walk:
         indexes = [i for i in self.indexes if i in self.watches and all(one["passed"] for one in self.walked[i])]
         try:
             if not step.wanted(self.plan):
+                ended = time.monotonic()
                 for index in indexes:
-                    self._add(step.id, index, skipped(NOT_DECLARED), {})
+                    self._add(step.id, index, skipped(NOT_DECLARED), {}, ended)
                 return
             verdicts = self._pairs(indexes)
             # A single look at a busy machine proves nothing about times.
             again = [index for index, (verdict, _) in verdicts.items() if verdict.cause in entry_step.OF_TIMES]
-            for index, found in {**verdicts, **self._pairs(again)}.items():
-                self._add(step.id, index, *found)
+            found = {**verdicts, **self._pairs(again)}
+            ended = time.monotonic()
+            for index, (verdict, seen) in found.items():
+                self._add(step.id, index, verdict, seen, ended)
         except Exception as exc:
             for index in indexes:
                 if not any(one["id"] == step.id for one in self.walked[index]):

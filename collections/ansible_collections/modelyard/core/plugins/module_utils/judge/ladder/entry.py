@@ -37,6 +37,10 @@ SHORTEST_GAP_MS = 2.0
 OF_TIMES = ("late", "clumped", "slow")
 #: Words in which it cannot be judged.
 NOT_SENT = "the gateway sent none of {asked} requests to this instance: it is taken out there, or not in yet"
+#: A request that was not answered in time, and that the instance has not got either (reply_rules.py).
+NOT_PASSED_ON = "lost"
+HELD = "the gateway took the request, and the instance has none in work"
+LOOK_AT_GATEWAY = "look at the gateway, its log and its status; the instances answer, so nothing of them needs a restart"
 BUFFERING = "look for a proxy that buffers between clients and instances; for nginx and HAProxy compare docs/gateway-kinds.md"
 
 
@@ -63,6 +67,9 @@ def gateway(service: Service, _: Instance, seen: Dict[str, Any]) -> Verdict:
                 why = "the gateway wants a key of gateway.keys_file, which holds sums only; add the service's own key to test it"
                 return skipped(why)
             none = unanswered(one, seen, title)
+            if none and none.cause == NOT_PASSED_ON and way == "through":
+                # Seen from an instance it got lost; whoever stands in front of it has it.
+                return failed(f"{title}no answer within {one['seconds']:.0f} s: {HELD}", "held", LOOK_AT_GATEWAY)
             if none:
                 return none
             if not one["whole"]:

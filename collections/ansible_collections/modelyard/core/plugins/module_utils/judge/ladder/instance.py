@@ -32,7 +32,7 @@ def process(service: Service, instance: Instance, seen: Dict[str, Any]) -> Verdi
         return failed(f"no EngineCore below the API server ({', '.join(comms)})", "ended", LOG_THEN_DEPLOY, True)
     if titled and tp > 1 and workers != tp:
         return failed(f"{workers} workers for tensor_parallel_size {tp}", "ended", LOG_THEN_DEPLOY, True)
-    if not titled and len(comms) < 2:
+    if not titled and len(comms) - seen["helpers"] < 2:
         return failed(f"no process below the API server ({', '.join(comms)})", "ended", LOG_THEN_DEPLOY, True)
     shown = f"pid {seen['leader']}, {len(comms)} processes"
     return passed(f"{shown}, {workers} worker(s)" if titled else shown)
@@ -51,8 +51,11 @@ def port(_: Service, instance: Instance, seen: Dict[str, Any]) -> Verdict:
 
 
 def health(_: Service, __: Instance, seen: Dict[str, Any]) -> Verdict:
-    """/health answers 200. A hung engine does so, too: the steps after it decide."""
-    return last(seen)[1] or passed("200")
+    """/health answers 200. A hung engine does so, too: the steps after it decide. 503 is vLLM's word for a dead engine."""
+    answer, none = last(seen)
+    if answer["status"] == 503:
+        return failed("HTTP 503: the API server says that its engine is dead", "engine_dead", LOG_THEN_DEPLOY, True)
+    return none or passed("200")
 
 
 def models(service: Service, _: Instance, seen: Dict[str, Any]) -> Verdict:
