@@ -194,6 +194,25 @@ def test_a_full_disk_makes_nothing_accepted_and_is_said(tmp_path, monkeypatch):
     assert accepted(tmp_path) == []
 
 
+def test_on_a_disk_that_became_read_only_the_verdict_is_given_and_what_stands_there_is_said(tmp_path, monkeypatch):
+    started(tmp_path, 0)
+    record(tmp_path, *steps(0))
+
+    def read_only(*_, **__):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(probe.layout, "write_json", read_only)
+    monkeypatch.setattr(Path, "unlink", read_only)
+    wanted = {"passed": False, "depth": "full", "asked": [0], "steps": steps(0, failed="chat")}
+    result, _, problems = probe.record(str(tmp_path), TINY, wanted)
+    assert result["passed"] is False
+    assert problems[0] == "the result of the acceptance: [Errno 30] Read-only file system"
+    assert problems[1].startswith(
+        f"what is accepted now, and {tmp_path}/services/tiny/accepted.json cannot be removed either: it says"
+    )
+    assert accepted(tmp_path) == [(0, "d")], "so it is said"
+
+
 def test_only_what_was_logged_since_is_judged(tmp_path):
     log = tmp_path / "engine.log"
     log.write_text("EngineDeadError of an earlier time\nnew line\n")

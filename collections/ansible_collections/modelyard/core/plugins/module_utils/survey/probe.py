@@ -13,6 +13,8 @@ from ansible_collections.modelyard.core.plugins.module_utils.survey import count
 
 SCHEMA = 1
 ACCEPTED = "accepted.json"
+#: In the command line of Python's own helper, which outlives an engine.
+TRACKER = "resource_tracker"
 #: Results that are kept of a service; older ones are removed.
 RESULTS_KEPT = 200
 
@@ -26,6 +28,7 @@ def processes(home: str, service: str, state: Dict[str, Any]) -> Dict[str, Any]:
         "alive": layout.leader_alive(state),
         "leader": state["leader"]["pid"],
         "comms": [p.comm for p in mine if p.pid != keeper],
+        "helpers": sum(TRACKER in (proc.command(p.pid) or "") for p in mine if p.pid != keeper),
         "pids": [p.pid for p in mine],
     }
 
@@ -86,7 +89,7 @@ def record(home: str, plan: Mapping[str, Any], wanted: Dict[str, Any]) -> Tuple[
 
     `plan`: the service; `wanted`: {passed, depth, asked, steps}. A whole and passed ladder makes an instance accepted, bound to
     its very process; a failed step takes that away, one that could not be judged does not. Instances that were not asked keep
-    what they have. Where the disk is full nothing becomes accepted.
+    what they have. Where nothing can be written, nothing becomes accepted, and the verdict is returned all the same.
     """
     base = layout.service_dir(home, str(plan["name"]))
     result = {"schema": SCHEMA, "at": round(time.time(), 3), "service": str(plan["name"]), **wanted}
@@ -103,9 +106,18 @@ def record(home: str, plan: Mapping[str, Any], wanted: Dict[str, Any]) -> Tuple[
         _accept(home, plan, wanted, {"at": result["at"], "result": str(path)})
         _forget(base)
     except OSError as exc:
-        problems.append(f"what is accepted now, so nothing of the service is: {exc}")
-        (base / ACCEPTED).unlink(missing_ok=True)
+        problems.append(_withdrawn(base / ACCEPTED, exc))
     return result, str(path), problems
+
+
+def _withdrawn(path: Path, exc: OSError) -> str:
+    """Words for an acceptance that could not be written down. What was accepted before counts no more, where that can be done."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        if path.exists():
+            return f"what is accepted now, and {path} cannot be removed either: it says what was accepted before: {exc}"
+    return f"what is accepted now, so nothing of the service is: {exc}"
 
 
 def _accept(home: str, plan: Mapping[str, Any], wanted: Dict[str, Any], proof: Dict[str, Any]) -> None:
