@@ -6,6 +6,7 @@ import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.modelyard.core.plugins.action import service_probe, service_roll
 from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance
+from ansible_collections.modelyard.core.plugins.module_utils.plan import acceptance_text
 from unit import worlds
 from unit.check_cases import acted
 from unit.replies import SERVICE
@@ -45,6 +46,47 @@ def test_an_acceptance_of_some_instances_asks_no_others(about, asked, monkeypatc
     args = {"home": "/h", "service": service, "steps": [], "always": True, "only": about}
     assert not acted(service_probe, args, {}).run(None, {}).get("failed")
     assert seen == asked
+
+
+LEFT = {"id": "PF-LEFTOVER", "severity": "refuse", "where": "host-a:two", "what": "parts of two live on", "do": "teardown"}
+OTHER = {"id": "PF-DISK", "severity": "refuse", "where": "host-a:/", "what": "full", "do": "make room"}
+NOT_ASKED = (
+    "two was not accepted: instance 1 was not asked, because the plan refuses it: PF-LEFTOVER parts of two live on -> teardown. "
+    "The service was left as it is."
+)
+
+
+@pytest.mark.parametrize(
+    ("actions", "always", "asked", "msg"),
+    [
+        (["keep", "refused", "keep"], True, [0, 2], NOT_ASKED),
+        (["stop", "refused", "leave"], True, [], NOT_ASKED),
+        (["keep", "refused", "keep"], False, [0, 2], None),
+        (["stop", "stop", "leave"], True, [], None),
+    ],
+)
+def test_what_the_plan_refuses_is_not_asked_and_no_run_passes_over_it(actions, always, asked, msg, monkeypatch):
+    """An engine whose API server was killed is refused by the plan: an acceptance that says nothing of it would call it well."""
+    service = two()
+    for instance, action in zip(service["instances"], actions, strict=True):
+        instance["action"] = action
+    seen = []
+
+    def answered(action, name, args, variables):
+        seen.extend(i["index"] for i in args["service"]["instances"])
+        return found([])
+
+    monkeypatch.setattr(service_probe.call, "module", answered)
+    args = {"home": "/h", "service": service, "steps": [], "always": always, "only": {}, "findings": [OTHER, LEFT]}
+    result = acted(service_probe, args, {}).run(None, {})
+    assert (seen, result.get("msg"), bool(result.get("failed"))) == (asked, msg, msg is not None)
+    assert result["refused"] == ([1] if msg else [])
+
+
+def test_without_a_finding_of_its_own_all_that_refuse_are_told():
+    assert "instance 0, 3 were not asked, because the plan refuses it: PF-DISK full -> make room." in acceptance_text.refused(
+        "two", [0, 3], [OTHER]
+    )
 
 
 def walked(index, failed="", ids=None, word="fail"):

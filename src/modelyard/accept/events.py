@@ -66,6 +66,11 @@ class Seen:
         found = EVIDENCE.search(str(said.get("msg") or ""))
         result = said["result"] if isinstance(said.get("result"), Mapping) else said
         steps = [answer.step(one) for one in result.get("steps") or [] if isinstance(one, Mapping)]
+        if said.get("refused") and answer.first_failed(steps) is None:
+            # That alone is why it failed, and the plan tells it better: _service.
+            if not steps:
+                return
+            said = {**said, "failed": False}
         if not steps:
             steps = [answer.added(answer.PROBE_STEP, 0, _words(said))]
         if said.get("failed") and answer.first_failed(steps) is None:

@@ -103,6 +103,25 @@ def test_what_the_plan_refuses_is_not_asked_and_so_not_accepted():
     assert "PF-DISK full" in found["server1"]["services"][0]["steps"][0]["detail"]
 
 
+@pytest.mark.parametrize(
+    ("actions", "steps", "expected"),
+    [
+        (("keep", "refused"), [runs.PASS], [("health", 0, "pass"), ("plan", 1, "fail")]),
+        (("refused", "refused"), None, [("plan", 0, "fail"), ("plan", 1, "fail")]),
+    ],
+)
+def test_that_the_playbook_fails_over_what_the_plan_refuses_is_told_once(actions, steps, expected):
+    finding = {"id": "PF-DISK", "severity": "refuse", "where": "server1:/", "what": "full", "do": "make room"}
+    more = {} if steps is None else {"steps": steps}
+    failed = probe("runner_item_on_failed", failed=True, refused=[1], msg="one was not accepted", **more)
+    seen = events.Seen()
+    for one in (plan(planned(actions=actions), findings=[finding]), failed):
+        seen.event(one)
+    host = seen.hosts()["server1"]
+    assert [(one["id"], one["instance"], one["verdict"]) for one in host["services"][0]["steps"]] == expected
+    assert (host["answer"], seen.words) == ("failed", [])
+
+
 def test_what_fails_while_a_deploy_works_on_the_host_is_busy_and_no_failure():
     lock = {
         "id": "PF-LOCK-HELD",

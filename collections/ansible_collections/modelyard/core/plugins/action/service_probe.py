@@ -13,8 +13,10 @@ from ansible_collections.modelyard.core.plugins.plugin_utils import call
 from ansible_collections.modelyard.core.plugins.plugin_utils.plain import plain
 
 display = Display()
+#: The plan refuses it, so what it would be judged by is not what runs there.
+REFUSED = "refused"
 #: Instances with these actions do not run when the ladder is walked.
-NOT_SERVED = ("stop", "leave", "refused")
+NOT_SERVED = ("stop", "leave", REFUSED)
 #: Those were proven when they were restarted.
 PROVEN = "restart"
 #: The next deploy asks nobody who is proven already.
@@ -22,26 +24,30 @@ LATER = "When that is solved: playbooks/acceptance.yml -e acceptance_admit=true"
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
-    """Arguments: those of the module, `always` (ask also instances that are proven already), `only` of the intent, and `admit`:
-    a running gateway of the service sends requests to what has passed the whole ladder.
+    """Arguments: those of the module, `always` (ask also instances that are proven already), `only` of the intent, `admit` (a
+    running gateway of the service sends requests to what has passed the whole ladder), and `findings` of the plan.
     """
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Returns the result as it was written down, `result` and `evidence` (places on the host) and `busy`.
 
-        Fails with the first step that failed. A service that is at work for others is shown as busy, which is no failure.
+        Fails with the first step that failed, and, with `always`, when there are instances that were not asked because the plan
+        refuses them: `refused`. A service that is at work for others is shown as busy, which is no failure.
         """
         result: dict[str, Any] = super().run(tmp, task_vars)
         args = plain(self._task.args)
         always, admit = bool(args.pop("always", False)), bool(args.pop("admit", False))
-        about, name = args.pop("only", {}), args["service"]["name"]
-        wanted = [i for i in args["service"]["instances"] if i["action"] not in NOT_SERVED]
-        wanted = [i for i in wanted if only.concerns(about, name, i["index"])]
+        about, name, findings = args.pop("only", {}), args["service"]["name"], args.pop("findings", [])
+        concerned = [i for i in args["service"]["instances"] if only.concerns(about, name, i["index"])]
+        wanted = [i for i in concerned if i["action"] not in NOT_SERVED]
         wanted = [i for i in wanted if always or not (i["accepted"] or i["action"] == PROVEN)]
         args["service"]["instances"] = wanted
-        result["service"] = name
+        refused = [i["index"] for i in concerned if i["action"] == REFUSED] if always else []
+        result.update(service=name, refused=refused)
         if not wanted:
-            result.update(changed=False, skipped=True)
+            result.update(changed=False, skipped=not refused or self._task.check_mode)
+            if not result["skipped"]:
+                result.update(failed=True, msg=acceptance_text.refused(name, refused, findings))
             return result
         if not self._task.check_mode:
             display.display(f"  asking {name}: {self._steps(args)}")
@@ -58,6 +64,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         lost = acceptance_text.not_kept(answer)
         if failing:
             result.update(failed=True, msg=acceptance_text.failure(name, failing[0], answer["evidence"], lost))
+        elif refused:
+            result.update(failed=True, msg=acceptance_text.refused(name, refused, findings))
         elif lost:
             result.update(failed=True, msg=f"{name}: {lost}")
         elif not found["passed"]:

@@ -34,6 +34,15 @@ def failure(name: str, step: Mapping[str, Any], evidence: str, lost: str) -> str
     )
 
 
+def refused(name: str, indexes: Sequence[int], findings: Sequence[Mapping[str, Any]]) -> str:
+    """The message of a run that did not ask these instances, because the plan refuses them. `findings`: of the plan."""
+    refusing = [f for f in findings if f.get("severity") == "refuse"]
+    found = [f for f in refusing if name in f"{f['where']} {f['what']}"] or refusing
+    why = "; ".join(f"{f['id']} {f['what']} -> {f['do']}" for f in found)
+    which = f"instance {', '.join(map(str, indexes))} {'was' if len(indexes) == 1 else 'were'} not asked"
+    return f"{name} was not accepted: {which}, because the plan refuses it: {why}. The service was left as it is."
+
+
 def not_kept(answer: Mapping[str, Any]) -> str:
     """What could not be written down on the host; empty for nothing."""
     return f"not written down: {'; '.join(answer['problems'])}" if answer["problems"] else ""
