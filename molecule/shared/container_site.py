@@ -79,6 +79,13 @@ class ContainerSite(Site):
         path.write_text(yaml.safe_dump({"all": {"hosts": {self.host: values}}}), encoding="utf-8")
         return path
 
+    def variant(self, **changes: Any) -> dict[str, Any]:
+        """The scenario's service with other values; a mapping changes only what it names."""
+        text = (INVENTORY / "group_vars" / f"{self.scenario}.yml").read_text(encoding="utf-8")
+        (service,) = yaml.safe_load(text)["modelyard_services"]
+        merged = {k: {**service.get(k, {}), **v} if isinstance(v, dict) else v for k, v in changes.items()}
+        return {**service, **merged}
+
     def play(self, playbook: str, arguments: str = "", **extra: Any) -> Run:
         """Run a playbook against this server, to its end. Seconds: about 2."""
         # The runner names `inventory` after these, and what comes later wins.

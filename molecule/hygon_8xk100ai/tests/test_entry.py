@@ -11,8 +11,6 @@ import re
 import time
 
 import pytest
-import yaml
-from container_site import INVENTORY
 from entry import Entry
 from harness import end, until
 
@@ -26,14 +24,6 @@ SETTINGS = "/opt/stand-in/stand-in.json"
 @pytest.fixture(scope="module")
 def entry(server, deployed):
     return Entry(server, NAME, 8000)
-
-
-def variant(**changes):
-    """The scenario's service with other values; a mapping changes only what it names."""
-    file = INVENTORY / "group_vars" / "hygon_8xk100ai.yml"
-    (service,) = yaml.safe_load(file.read_text(encoding="utf-8"))["modelyard_services"]
-    merged = {key: {**service[key], **value} if isinstance(value, dict) else value for key, value in changes.items()}
-    return {**service, **merged}
 
 
 def changed(before, after):
@@ -77,7 +67,7 @@ def test_what_happened_to_a_request_is_told(server, entry):
 
 def test_new_parameters_reach_one_instance_alone_and_no_answer_is_cut(server, entry):
     before = server.leaders(NAME, COUNT)
-    server.services = [variant(engine={"max_num_seqs": 5})]
+    server.services = [server.variant(engine={"max_num_seqs": 5})]
     # Two at each instance at any time, each of 2 s.
     with entry.load(2 * COUNT, max_tokens=2000, ignore_eos=True) as load:
         running = server.begin("deploy", ("-e", f"only={NAME}:3", "-e", "modelyard_restart=true"))
@@ -118,7 +108,7 @@ def test_after_a_killed_instance_is_ejected_no_request_fails_and_the_status_says
 def test_a_lost_card_leaves_seven_behind_the_entry(server, entry):
     before, first = server.leaders(NAME, COUNT), gateway(server)
     server.sim("set", "lost", "--card", "3")
-    server.services = [variant(topology={"min_replicas": 7})]
+    server.services = [server.variant(topology={"min_replicas": 7})]
     server.variables = {"modelyard_checks": {"PF-MEMORY": "off", "PF-CARD-COUNT": "warn"}}
     with entry.load() as load:
         run = server.play("deploy")
@@ -145,7 +135,7 @@ def test_the_one_that_ended_is_started_again_alone_and_comes_back_in(server, ent
 def test_a_roll_stops_at_the_first_instance_that_does_not_come_back(server, entry):
     before = server.leaders(NAME, COUNT)
     settings = json.loads(server.must(["cat", SETTINGS]))
-    server.services = [variant(engine={"max_num_seqs": 5})]
+    server.services = [server.variant(engine={"max_num_seqs": 5})]
     with (
         server.file(SETTINGS, json.dumps({**settings, "ports": {"8003": {"die": "loading"}}})),
         entry.load() as load,
@@ -164,7 +154,7 @@ def test_a_roll_stops_at_the_first_instance_that_does_not_come_back(server, entr
 
 def test_a_roll_and_a_change_to_haproxy_lose_no_request_that_was_accepted(server, entry):
     before, first = server.leaders(NAME, COUNT), gateway(server)
-    server.services = [variant(gateway={"kind": "haproxy"})]
+    server.services = [server.variant(gateway={"kind": "haproxy"})]
     with entry.load() as load:
         run = server.play("deploy", modelyard_restart=True)
     assert run.rc == 0, run.output[-3000:]
