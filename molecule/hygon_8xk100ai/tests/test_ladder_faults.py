@@ -98,6 +98,16 @@ def test_after_all_of_it_the_same_playbook_passes_and_nothing_was_restarted(serv
     assert str(server.leaders(f"{NAME}.gateway", 1)[0]["pid"]) == gateway
 
 
+def test_what_is_left_of_an_instance_without_its_api_server_is_not_passed_over(server, service):
+    """The plan refuses it, so it cannot be asked."""
+    server.must(["kill", "-9", str(service.leaders[6]["pid"])], user="root")
+    said = service.accept(acceptance_steps=["health"])
+    assert said.run.rc != 0
+    assert [said.of(index) for index in ALL] == [[] if index == 6 else [("health", "pass")] for index in ALL]
+    assert f"{NAME} was not accepted: instance 6 was not asked, because the plan refuses it: PF-LEFTOVER" in said.run.output
+    assert said.leaders == service.leaders
+
+
 def test_an_instance_without_its_engine_and_a_gateway_that_has_ended(server, service, gateway):
     """The API server of instance 5 is halted, so that it cannot notice."""
     server.must(["kill", "-STOP", str(service.leaders[5]["pid"])], user="root")
@@ -109,8 +119,8 @@ def test_an_instance_without_its_engine_and_a_gateway_that_has_ended(server, ser
         server.must(["kill", "-CONT", str(service.leaders[5]["pid"])], user="root")
     fault = Fault("process", "ended", "no process below the API server", "read the end of its log, then deploy", restart=True)
     holds_to(fault, said, NAME, LADDER, 5)
-    others = [said.last(index) for index in ALL if index != 5]
+    others = [said.last(index) for index in ALL if index not in (5, 6)]
     assert {(one["id"], one["cause"], one["restart"]) for one in others} == {("gateway", "refused", False)}
     assert "through the gateway: connection refused: nothing listens on the port" in said.run.output
-    assert said.accepted == []
+    assert said.accepted == [6], "it was not asked; what it has is bound to a process that has ended"
     assert said.leaders == service.leaders
