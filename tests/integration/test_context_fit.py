@@ -72,6 +72,26 @@ def test_a_large_file_goes_in_parts_and_shows_how_far_it_is(site: Site) -> None:
     assert left(site) == []
 
 
+def test_a_json_array_is_counted_entry_by_entry_and_one_that_breaks_off_is_refused(site: Site) -> None:
+    """Laid out over lines it would look like lines of prompts: brackets, quoted keys."""
+    file, target = site.folder / "array.json", site.folder / "array-fit.json"
+    requests = [{"messages": [{"role": "user", "content": f"{SECRET} " * words}]} for words in (1, 700, 1400)]
+    text = json.dumps([*requests, None, 77], indent=2)
+    file.write_text(text, encoding="utf-8-sig")
+    run = ask(site, file, context_fit_json=str(target), context_fit_reserve=0)
+    assert run.rc == 0, run.output[-3000:]
+    assert "4 prompt(s) in 5 entries of array.json" in run.output
+    assert "1 damaged passed over: entry 4 (it is neither an object, nor a number, nor text)" in run.output
+    found = json.loads(target.read_text(encoding="utf-8"))["hosts"]["host-a"]
+    assert ([one["line"] for one in found["longest"]], found["unit"]) == ([3, 2, 5, 1], "entry")
+    file.write_text(text[:-40], encoding="utf-8")
+    broken = ask(site, file)
+    assert broken.rc != 0
+    assert "looks like JSON as a whole, but the file ends within entry 3" in " ".join(broken.output.split())
+    assert SECRET not in broken.output
+    assert left(site) == []
+
+
 def test_a_run_that_is_broken_off_leaves_no_prompt_behind(site: Site) -> None:
     hanging = tokenizer_stub.model(site.folder / "hanging", "hangs")
     given = {"file": site.folder / "prompts.jsonl", "model": hanging, "runtime": site.folder / "runtime"}

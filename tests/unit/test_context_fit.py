@@ -193,7 +193,7 @@ def test_with_the_advised_length_nothing_is_refused_that_the_model_can_do(length
 def test_parts_are_the_file_and_know_their_lines(lines, ended):
     text = b"\n".join(lines) + (b"\n" if ended else b"")
     first, seen, sizes = 1, b"", 0
-    found = list(cutting.parts(io.BytesIO(text), 8))
+    found = list(cutting.parts(cutting.lines(io.BytesIO(text), 8)))
     numbered = text.split(b"\n")
     for number, data, size in found:
         sizes += size
@@ -211,7 +211,7 @@ def test_parts_are_the_file_and_know_their_lines(lines, ended):
 def test_parts_are_bounded(monkeypatch):
     monkeypatch.setattr(cutting, "FIRST_BYTES", 10)
     monkeypatch.setattr(cutting, "PART_BYTES", 100)
-    found = list(cutting.parts(io.BytesIO(b"abcd\n" * 100), 50))
+    found = list(cutting.parts(cutting.lines(io.BytesIO(b"abcd\n" * 100), 50)))
     assert [size for _, _, size in found] == [10, 100, 100, 100, 100, 90]
     assert [number for number, _, _ in found] == [1, 3, 23, 43, 63, 83]
 

@@ -6,11 +6,12 @@ soon as it is being counted. So no host needs room for the whole file, and no pa
 
 from __future__ import annotations
 
+import codecs
 import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
@@ -25,11 +26,15 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan import (
     tables,
 )
 from ansible_collections.modelyard.core.plugins.module_utils.plan.token_counts import Counts
-from ansible_collections.modelyard.core.plugins.plugin_utils import call, report
-from ansible_collections.modelyard.core.plugins.plugin_utils.parts import parts
+from ansible_collections.modelyard.core.plugins.plugin_utils import call, json_entries, report
+from ansible_collections.modelyard.core.plugins.plugin_utils.parts import lines, parts
 from ansible_collections.modelyard.core.plugins.plugin_utils.plain import plain
 
 display = Display()
+MEND = (
+    "Nothing was judged. Mend the file, or make it one line for each prompt (jq -c '.[]' FILE); where every line is a text, "
+    "whatever it looks like: -e context_fit_plain=true"
+)
 LIMIT_HOSTS = "name one host with --limit: the prompts are brought to no more hosts than need be"
 
 
@@ -70,10 +75,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             subject["name"], engine, subject["backend"], subject["tp"], seen["config"], seen["deployed"]["max_model_len"]
         )
         counts = Counts(int(args["reserve"]), wanted.today)
-        self._count(path, counts, {**asked, "plain": args["plain"]}, variables)
+        unit = self._count(path, counts, {**asked, "plain": args["plain"]}, variables)
         space = context_fit.room(found, wanted, seen["deployed"]["cache"], subject["free"])
         judged = {**context_fit.judge(counts, wanted, found, space), "tokenizer": seen["tokenizer"], "problem": seen["problem"]}
-        judged.update(file=path.name, service_runs=seen["deployed"]["running"], template=seen["template"])
+        judged.update(file=path.name, unit=unit, service_runs=seen["deployed"]["running"], template=seen["template"])
         display.display("\n" + context_fit_text.report(judged, hosts[0] if hosts else "", path.name))
         if args["json"]:
             target = Path(str(args["json"])).expanduser()
@@ -86,12 +91,16 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             )
         return result
 
-    def _count(self, path: Path, counts: Counts, asked: dict[str, Any], variables: dict[str, Any]) -> None:
-        """Part after part, each added to `counts`."""
-        began, done, whole = time.monotonic(), 0, path.stat().st_size
+    def _count(self, path: Path, counts: Counts, asked: dict[str, Any], variables: dict[str, Any]) -> str:
+        """Part after part, each added to `counts`; what the file consists of, `line` or `entry` (of an array)."""
+        began, done, whole, unit = time.monotonic(), 0, path.stat().st_size, "line"
         try:
             with path.open("rb") as stream:
-                for number, (first, data, size) in enumerate(parts(stream, prompts.LINE_BYTES), 1):
+                if not asked["plain"] and json_entries.is_one(stream.read(json_entries.HEAD_BYTES)):
+                    unit = "entry"
+                stream.seek(len(codecs.BOM_UTF8) if _has_mark(stream) else 0)
+                read = (lines if unit == "line" else json_entries.entries)(stream, prompts.LINE_BYTES)
+                for number, (first, data, size) in enumerate(parts(read), 1):
                     if data is None:
                         counts.lines += 1
                         counts.damage(first, f"it is longer than {prompts.LINE_BYTES // 2**20} MiB")
@@ -104,6 +113,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                     display.display("  " + _progress(done, whole, counts.prompts, time.monotonic() - began))
         except OSError as exc:
             raise AnsibleActionFail(f"{path} could not be read: {exc.strerror}") from exc
+        except json_entries.Broken as exc:
+            raise AnsibleActionFail(f"{path} looks like JSON as a whole, but {exc}. {MEND}") from exc
+        return unit
 
     def _brought(self, number: int, data: bytes) -> str:
         """Bring a part to the host; its place there, in Ansible's own folder, which only this user may enter."""
@@ -129,6 +141,12 @@ def _file(name: str) -> Path:
     if not path.is_file():
         raise AnsibleActionFail(f"{path} is no file on this control node")
     return path
+
+
+def _has_mark(stream: IO[bytes]) -> bool:
+    """Does it begin with the byte order mark of some editors? That belongs to no prompt."""
+    stream.seek(0)
+    return stream.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8
 
 
 def _subject(args: Mapping[str, Any]) -> dict[str, Any]:

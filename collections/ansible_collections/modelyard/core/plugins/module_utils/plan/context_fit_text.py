@@ -14,7 +14,8 @@ NAMED = 5
 
 def report(found: Mapping[str, Any], host: str, file: str) -> str:
     """A short table, what was passed over, what the memory costs, and what to do."""
-    lines = [f"Context of {found['subject']} on {host}: {found['prompts']} prompt(s) in {found['lines']} line(s) of {file}"]
+    counted = f"{found['prompts']} prompt(s) in {_units(found, found['lines'])} of {file}"
+    lines = [f"Context of {found['subject']} on {host}: {counted}"]
     if found["prompts"]:
         rows: List[Sequence[Any]] = [("tokens", *SHARES)]
         rows += [("prompt", *(found["tokens"][share] for share in SHARES))]
@@ -25,11 +26,21 @@ def report(found: Mapping[str, Any], host: str, file: str) -> str:
     return "\n".join([*lines, *(f"  -> {line}" for line in found["advice"])])
 
 
+def _unit(found: Mapping[str, Any]) -> str:
+    """What the file consists of: lines, or the entries of a JSON array."""
+    return str(found.get("unit", "line"))
+
+
+def _units(found: Mapping[str, Any], count: int) -> str:
+    return f"{count} {'line(s)' if _unit(found) == 'line' else 'entries'}"
+
+
 def _counted(found: Mapping[str, Any]) -> List[str]:
     silent = found["prompts"] - found["answers_stated"]
     lines = []
     if silent:
-        lines.append(f"  {found['reserve']} tokens are kept for an answer where the line does not say it ({silent} prompt(s))")
+        where = f"where the {_unit(found)} does not say it ({silent} prompt(s))"
+        lines.append(f"  {found['reserve']} tokens are kept for an answer {where}")
     limits = found["max_model_len"]
     if limits["today"]:
         source = "inventory" if limits["planned"] else "as the model was made"
@@ -37,7 +48,7 @@ def _counted(found: Mapping[str, Any]) -> List[str]:
         refused = f"{found['refused']} of {found['prompts']} refused ({share})"
         short = f", {found['short']} more get no room for the whole answer" if found["short"] else ""
         lines.append(f"  max_model_len {limits['today']} ({source}) today: {refused}{short}")
-    lines.append("  longest: " + ", ".join(f"line {one['line']} ({one['tokens']})" for one in found["longest"][:NAMED]))
+    lines.append("  longest: " + ", ".join(f"{_unit(found)} {one['line']} ({one['tokens']})" for one in found["longest"][:NAMED]))
     if found["with_pictures"]:
         lines.append(f"  {found['with_pictures']} prompt(s) hold pictures or the like; what they take is not in the figures")
     return lines
@@ -47,11 +58,11 @@ def _passed_over(found: Mapping[str, Any]) -> List[str]:
     damaged, lines = found["damaged"], []
     if damaged["lines"]:
         first = damaged["first"][:NAMED]
-        named = ", ".join(f"line {one['line']} ({one['why']})" for one in first)
+        named = ", ".join(f"{_unit(found)} {one['line']} ({one['why']})" for one in first)
         more = damaged["lines"] - len(first)
         lines.append(f"  {damaged['lines']} damaged passed over: {named}{f' and {more} more' if more > 0 else ''}")
     if found["skipped"]:
-        lines.append(f"  {found['skipped']} line(s) hold no prompt: empty, a note of the log, a request that counted none")
+        lines.append(f"  {_units(found, found['skipped'])} hold no prompt: empty, a note of the log, a request that counted none")
     return lines
 
 
