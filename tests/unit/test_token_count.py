@@ -46,10 +46,15 @@ def test_prompts_are_counted_as_the_engine_makes_them(python, tmp_path):
 
 def test_a_template_that_refuses_damages_one_line_and_says_nothing_of_it(python, tmp_path):
     strange = {"messages": [{"role": "strange", "content": "SECRET"}]}
+    half = rb'{"text": "SECRET \ud83d"}'  # of a character: json reads it, a tokenizer does not take it
     with opened(python, tmp_path) as tokenizer:
-        counts = counted([{"messages": [USER]}, strange, b"{\n", b"\n", {"tokens": 9}, b"a b c"], tokenizer, first=100)
-    assert (counts.prompts, counts.damaged, counts.skipped, counts.lines) == (3, 2, 1, 6)
-    assert counts.damaged_lines == [(101, "the chat template refuses it (ValueError)"), (102, "it is no JSON")]
+        counts = counted([{"messages": [USER]}, strange, b"{\n", b"\n", {"tokens": 9}, b"a b c\n", half], tokenizer, first=100)
+    assert (counts.prompts, counts.damaged, counts.skipped, counts.lines) == (3, 3, 1, 7)
+    assert counts.damaged_lines == [
+        (101, "the chat template refuses it (ValueError)"),
+        (102, "it is no JSON"),
+        (106, "the tokenizer refuses it (UnicodeEncodeError)"),
+    ]
     assert counts.longest == [(9, 104), (4, 100), (4, 105)]
     assert "SECRET" not in json.dumps(counts.data())
 

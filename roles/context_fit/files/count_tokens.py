@@ -49,6 +49,17 @@ def rendered(tokenizer, has_template, prompt):
     return text, False
 
 
+def lengths(tokenizer, texts, special):
+    """A number, or a reason, for each text. One that is refused (half of a surrogate pair) takes no other along."""
+    try:
+        found = tokenizer(texts, add_special_tokens=special, return_attention_mask=False)["input_ids"]
+        return [len(one) for one in found]
+    except Exception as exc:  # tokenizers raise what they like
+        if len(texts) == 1:
+            return [f"the tokenizer refuses it ({type(exc).__name__})"]
+        return [length for text in texts for length in lengths(tokenizer, [text], special)]
+
+
 def counted(tokenizer, has_template, prompts):
     """A number, or a reason, for each."""
     found, texts = [], {True: [], False: []}
@@ -62,9 +73,8 @@ def counted(tokenizer, has_template, prompts):
         found.append(0)
     for special, some in texts.items():
         if some:
-            ids = tokenizer([text for _, text in some], add_special_tokens=special, return_attention_mask=False)["input_ids"]
-            for (place, _), one in zip(some, ids):
-                found[place] = len(one)
+            for (place, _), length in zip(some, lengths(tokenizer, [text for _, text in some], special)):
+                found[place] = length
     return found
 
 

@@ -94,6 +94,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     def _count(self, path: Path, counts: Counts, asked: dict[str, Any], variables: dict[str, Any]) -> str:
         """Part after part, each added to `counts`; what the file consists of, `line` or `entry` (of an array)."""
         began, done, whole, unit = time.monotonic(), 0, path.stat().st_size, "line"
+        first_part = (0, 0.0)
         try:
             with path.open("rb") as stream:
                 if not asked["plain"] and json_entries.is_one(stream.read(json_entries.HEAD_BYTES)):
@@ -110,7 +111,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                         answer = call.module(self, "prompt_tokens", {**part, "limit": counts.limit or 0}, variables)
                         counts.merge(plain(answer["counts"]))
                     done += size
-                    display.display("  " + _progress(done, whole, counts.prompts, time.monotonic() - began))
+                    seconds = time.monotonic() - began
+                    first_part = (done, seconds) if number == 1 else first_part
+                    display.display("  " + _progress(done, whole, counts.prompts, seconds, first_part))
         except OSError as exc:
             raise AnsibleActionFail(f"{path} could not be read: {exc.strerror}") from exc
         except json_entries.Broken as exc:
@@ -191,6 +194,8 @@ def _free(service: Mapping[str, Any], plan: Mapping[str, Any]) -> float | None:
     return context_fit.estimated(weights, totals, service["engine"], tp)
 
 
-def _progress(done: int, whole: int, count: int, seconds: float) -> str:
-    left = f", about {seconds * (whole - done) / done:.0f} s to go" if 0 < done < whole else ""
+def _progress(done: int, whole: int, count: int, seconds: float, first_part: tuple[int, float]) -> str:
+    """`first_part`: its bytes and seconds. It is small and mostly waits for the tokenizer to load, so it foretells nothing."""
+    since, took = done - first_part[0], seconds - first_part[1]
+    left = f", about {took * (whole - done) / since:.0f} s to go" if since > 0 and done < whole else ""
     return f"{done / 2**20:.1f} of {max(done, whole) / 2**20:.1f} MiB, {count} prompt(s), {seconds:.0f} s{left}"
