@@ -8,11 +8,13 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from harness import Site, free_port
+from harness import Site, end, free_port
 
+#: The service over two ranks.
+TP2 = "tiny-tp2"
 ENGINE = {
     "max_model_len": 4096,
     "max_num_seqs": 4,
@@ -88,3 +90,26 @@ def answers(port: int, key: str = "") -> bool:
         return get(port, "/v1/chat/completions", key, body)[0] == 200
     except OSError:
         return False
+
+
+def figure(port: int, name: str) -> float:
+    """A figure at /metrics, over all its lines."""
+    lines = get(port, "/metrics")[1].splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith((f"{name}{{", f"{name} ")))
+
+
+def diagnosed(site: Site, instance: str, at_two: Callable[[], Any], **extra: Any) -> tuple[int, str]:
+    """Open a diagnostic window; (exit status, all it said, on one line). `at_two` is called right before two are sent."""
+    given = {"confirm_diagnose": f"host-a:{instance}", **extra}
+    running = site.begin("diagnose", tuple(word for name, value in given.items() for word in ("-e", f"{name}={value}")))
+    said = ""
+    try:
+        assert running.stdout
+        for line in running.stdout:
+            said += line
+            if "two at once (" in line:
+                at_two()
+        code = running.wait(timeout=60)
+    finally:
+        end(running)
+    return code, " ".join(said.split())

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from ansible_collections.modelyard.core.plugins.module_utils.judge.ladder import structured
 from unit import worlds
-from unit.replies import GOOD, answer, judged, one, reply, tokens
+from unit.replies import GOOD, INSTANCE, SERVICE, answer, judged, one, reply, tokens
 
 # -- process and port -----------------------------------------------------------------------------------------------
 
@@ -164,6 +165,20 @@ def test_an_answer_cut_by_its_length_gets_the_hint_about_white_space():
         "the reply is no JSON; it was cut by max_tokens (white space between tokens? "
         "structured_outputs_config: disable_any_whitespace): '{\"answer\":'"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ('{"answer": "aaaaaaaaaaaaaaaaaaaaaaaaaaaa', "cut"),
+        ("The capital of France is Paris, and", "unconstrained"),
+        ("", "unconstrained"),
+    ],
+)
+def test_an_answer_that_is_only_too_long_is_told_from_one_that_is_held_to_nothing(text, cause):
+    verdict = structured.schema(SERVICE, INSTANCE, one(reply(text, "length", 200)))
+    assert (verdict.cause, "larger max_tokens" in verdict.next) == (cause, cause == "cut")
+    assert ("cut by max_tokens before it was whole" in verdict.complaint) == (cause == "cut")
 
 
 # -- logprobs -------------------------------------------------------------------------------------------------------

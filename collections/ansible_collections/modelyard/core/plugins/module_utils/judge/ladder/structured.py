@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Dict, List, Mapping
 
 from ansible_collections.modelyard.core.plugins.module_utils.judge import json_schema
@@ -43,7 +44,11 @@ THINKING_TOKENS = 2048
 UNCONSTRAINED = (
     "answers are not held to a schema: see structured_outputs_config (guided_decoding_backend before 0.11) under engine"
 )
-CUT = "; it was cut by max_tokens (white space between tokens? structured_outputs_config: disable_any_whitespace)"
+BLANK = "; it was cut by max_tokens (white space between tokens? structured_outputs_config: disable_any_whitespace)"
+CUT = "; it was cut by max_tokens before it was whole"
+LONGER = "give it a larger max_tokens (acceptance.schemas), or its schema bounds (maxLength, maxItems); nothing needs a restart"
+#: So many blanks one after the other are no indentation.
+BLANKS = re.compile(r"\s{12}")
 
 
 def wanted(service: Service) -> List[Mapping[str, Any]]:
@@ -72,6 +77,14 @@ def _thinking(service: Service) -> int:
     return min(THINKING_TOKENS, length // 4) if length and length > 0 else THINKING_TOKENS
 
 
+def _no_json(title: str, text: str, cut: bool) -> Verdict:
+    """`cut`: it has ended because max_tokens were written. Then it may be held to its schema all the same."""
+    blank, begun = cut and bool(BLANKS.search(text)), text.lstrip()[:1] in ("{", "[", '"')
+    hint = BLANK if blank else CUT if cut and begun else ""
+    what = f"{title}the reply is no JSON{hint}: {text.strip()[:120]!r}"
+    return failed(what, "cut", LONGER) if hint == CUT else failed(what, "unconstrained", UNCONSTRAINED)
+
+
 def schema(service: Service, _: Instance, seen: Dict[str, Any]) -> Verdict:
     """Every reply is JSON and fits the schema that was sent."""
     shown = ""
@@ -87,8 +100,7 @@ def schema(service: Service, _: Instance, seen: Dict[str, Any]) -> Verdict:
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
-            hint = CUT if choice.get("finish_reason") == "length" else ""
-            return failed(f"{title}the reply is no JSON{hint}: {text.strip()[:120]!r}", "unconstrained", UNCONSTRAINED)
+            return _no_json(title, text, choice.get("finish_reason") == "length")
         errors = json_schema.errors(value, one["schema"])
         if errors:
             what = f"{title}the reply does not fit the schema: {'; '.join(errors)[:300]}"
