@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import json
+import os
 import signal
+import socket
 import time
+import urllib.request
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_site import answers, get, make_site, torn_down
+from e2e_site import answers, diagnosed, figure, get, make_site, torn_down
 from footprint import API, CORE, KEEPER, TRACKER, WORKER, Instance, marked, nothing_left, port_open, strangers
-from harness import Site, end, free_port, session_of, until
+from harness import ROOT, Site, end, free_port, session_of, until
 from stream import held
 
 pytestmark = pytest.mark.e2e
@@ -27,6 +32,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     made.services[0].update(
         listen={"host": "127.0.0.1", "base_port": base},
         gateway={"kind": "modelyard", "host": "127.0.0.1", "port": base + 2, "drain_s": 30},
+        environment={"PYTHONPATH": str(ROOT / "tests/e2e/spoilt")},
     )
     yield from torn_down(made)
 
@@ -82,6 +88,12 @@ def test_two_instances_answer_on_two_ports_with_one_core_each(site: Site) -> Non
     assert get(entry(site), "/v1/models")[1]["data"][0]["id"] == "tiny"
 
 
+def counted(site: Site) -> list[float]:
+    """[requests, tokens] that both engines have answered since their start, at their own /metrics."""
+    base = int(site.services[0]["listen"]["base_port"])
+    return [sum(figure(base + i, f"vllm:{name}_total") for i in (0, 1)) for name in ("request_success", "generation_tokens")]
+
+
 def loaded(site: Site, tool: str) -> dict[str, Any]:
     """The record of a load test through the gateway."""
     run = site.play(
@@ -100,7 +112,15 @@ def loaded(site: Site, tool: str) -> dict[str, Any]:
 
 def test_a_load_test_with_both_generators_shows_slots_and_agrees_with_itself(site: Site) -> None:
     engines = [site.leader(NAME, index) for index in (0, 1)]
-    theirs, ours = loaded(site, "vllm"), loaded(site, "own")
+    before = counted(site)
+    theirs = loaded(site, "vllm")
+    between = counted(site)
+    ours = loaded(site, "own")
+    # The engines' own counters, beside the answers of which the records know. Two requests with a token each come before a test;
+    # vllm bench serve asks a whole one more before each level.
+    asked = [80, 80 * 32]
+    assert [now - then for now, then in zip(counted(site), between, strict=True)] == [asked[0] + 2, asked[1] + 2]
+    assert [now - then for now, then in zip(between, before, strict=True)] == [asked[0] + 2 + 2, asked[1] + 2 + 2 * 32]
     assert [r["tool"]["name"] for r in (theirs, ours)] == ["vllm bench serve", "modelyard"]
     for record in (theirs, ours):
         assert (record["slots"], record["entry"]["kind"], record["passed"]) == (8, "gateway", True)
@@ -144,6 +164,32 @@ def test_an_acceptance_goes_through_the_gateway_too_and_nothing_is_restarted(sit
     result = json.loads(results[-1].read_text(encoding="utf-8"))
     assert (result["passed"], result["depth"], result["asked"]) == (True, "full", [0, 1])
     assert [site.leader(NAME, index) for index in (0, 1)] == leaders
+    told(site, "drain")
+    run = site.play("acceptance", acceptance_steps=["gateway"])
+    told(site, "undrain")
+    assert run.rc == 0, run.output[-4000:]
+    assert f"pass  {NAME}/0 gateway: first token after" in run.output
+    assert f"skip  {NAME}/1 gateway: the gateway sent none of" in run.output
+
+
+def told(site: Site, what: str) -> None:
+    """Tell the gateway by hand what to do with instance 1, as docs/gateway.md has it."""
+    token = (site.home / "services" / f"{NAME}.gateway" / "instance-0/run/admin_token").read_text(encoding="utf-8").strip()
+    request = urllib.request.Request(f"http://127.0.0.1:{entry(site)}/gateway/{what}?backend={NAME}/1", method="POST")
+    request.add_header("Authorization", "Basic " + base64.b64encode(f"x:{token}".encode()).decode())
+    with urllib.request.urlopen(request, timeout=30) as reply:
+        assert reply.status == 200
+
+
+@contextlib.contextmanager
+def inventory(site: Site, part: str, **changes: Any) -> Iterator[None]:
+    """Other values in a part of the service, for as long as the context lasts."""
+    before = dict(site.services[0][part])
+    site.services[0][part].update(changes)
+    try:
+        yield
+    finally:
+        site.services[0][part] = before
 
 
 def test_one_instance_less_needs_permission(site: Site) -> None:
@@ -154,12 +200,46 @@ def test_one_instance_less_needs_permission(site: Site) -> None:
     site.services[0]["topology"]["replicas"] = 2
 
 
-def test_an_engine_core_that_is_killed_ends_its_own_instance_and_no_other(site: Site) -> None:
+def test_a_window_in_which_structured_decoding_ends_an_engine_says_so_and_spares_the_other(site: Site) -> None:
     hit, spared = (Instance.of(site, NAME, index) for index in (0, 1))
-    hit.signal(CORE, signal.SIGKILL)
+    code, said = diagnosed(site, f"{NAME}/0", lambda: None)
+    assert code != 0
+    assert "one alone: answered as the schema wants" in said
+    assert "verdict: concurrent structured decoding: one request is answered, two at once are not" in said
+    assert "two together: its log has become fatal: " in said
+    assert "RuntimeError: two grammars in one batch" in said
+    assert "Nothing was restarted." in said
+    (folder,) = (site.home / "evidence").glob(f"*-{NAME}-diagnose")
+    assert "RuntimeError: two grammars in one batch" in (folder / "instance-0.log").read_text(encoding="utf-8")
     hit.gone_by_itself()
     assert answers(spared.port)
     assert served_by(site) == [f"{NAME}/1"] * 4, "no client of the gateway notices"
+
+
+def test_what_has_ended_what_is_held_and_what_is_taken_is_told_apart(site: Site) -> None:
+    dead, living = (Instance.of(site, NAME, index) for index in (0, 1))
+    gateway = site.leader(f"{NAME}.gateway")
+    with inventory(site, "acceptance", request_timeout_s=4):
+        os.kill(gateway, signal.SIGSTOP)
+        try:
+            run = site.play("acceptance", acceptance_steps=["process", "gateway"])
+        finally:
+            os.kill(gateway, signal.SIGCONT)
+    assert run.rc != 0
+    assert f"FAIL  {NAME}/0 process: the API server is not running" in run.output
+    assert f"pass  {NAME}/1 process: pid {living.leader}" in run.output
+    assert f"FAIL  {NAME}/1 gateway: through the gateway: no answer within 4 s" in run.output
+    with socket.socket() as stranger:
+        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        stranger.bind(("127.0.0.1", dead.port))
+        stranger.listen()
+        run = site.play("acceptance", acceptance_steps=["port"])
+        assert port_open(dead.port), "the stranger is left alone"
+    assert run.rc != 0
+    said = " ".join(run.output.split())
+    assert f"pass {NAME}/1 port: port {living.port}" in said
+    assert "instance 0 was not asked, because the plan refuses it: PF-PORT" in said
+    assert answers(entry(site))
 
 
 def test_a_plain_deploy_starts_what_is_missing_and_nothing_else(site: Site) -> None:

@@ -144,7 +144,7 @@ def schema(of: dict[str, Any], max_tokens: int) -> list[dict[str, Any]]:
 
 
 class Fault(NamedTuple):
-    """What is wrong, and what is said. `step`: none is asked where it is empty. `acceptance`, `engine`: changes to the inventory; `clients`: who wait for long answers."""
+    """What is wrong and what is said. `step`: empty for none; `acceptance`, `engine`: changes to the inventory."""
 
     name: str
     step: str
