@@ -48,15 +48,15 @@ def held(instance: Instance, tokens: int, key: str = "") -> Stream:
     """A stream that is open for certain: one worker of the instance is held (SIGSTOP) before the client asks."""
     instance.signal(WORKER, signal.SIGSTOP, count=1)
     stream = Stream(instance.port, tokens, key)
-    until(lambda: connected(instance.port), 30, "the client has asked")
+    until(lambda: connections(instance.port) > 0, 30, "the client has asked")
     time.sleep(1)  # and the server has read it
     return stream
 
 
-def connected(port: int) -> bool:
-    """Does a client have a connection to that port?"""
+def connections(port: int) -> int:
+    """How many clients have a connection to that port."""
     rows = Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]
-    return any(row.split()[1].endswith(f":{port:04X}") and row.split()[3] == "01" for row in rows)
+    return sum(row.split()[1].endswith(f":{port:04X}") and row.split()[3] == "01" for row in rows)
 
 
 def read(port: int, tokens: int, key: str) -> Answer:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import signal
 import socket
 import subprocess
+import time
 
 import pytest
-from e2e_site import ENGINE, answers, get, start_by_hand
+from e2e_site import ENGINE, answers, diagnosed, figure, get, start_by_hand
 from e2e_site import TP2 as NAME
 from footprint import API, CORE, KEEPER, TRACKER, WORKER, Instance, marked, nothing_left, port_open, strangers
 from harness import BIN, ROOT, Site, alive, end, session_of, until
-from stream import held
+from stream import connections, held
 
 pytestmark = pytest.mark.e2e
 STRUCTURED = ENGINE["structured_outputs_config"]
@@ -144,7 +147,19 @@ def test_a_killed_engine_core_ends_the_instance_and_a_deploy_needs_no_permission
     first: str, site: Site, port: int, key: str
 ) -> None:
     instance = Instance.of(site, NAME)
-    instance.signal(CORE, signal.SIGKILL)
+    site.services[0]["acceptance"]["serial_requests"] = 500
+    asking = site.begin("acceptance", ("-e", json.dumps({"acceptance_steps": ["health", "serial"]})))
+    try:
+        until(lambda: figure(port, "vllm:num_requests_running") > 0, 120, "one of the requests is in work")
+        instance.signal(CORE, signal.SIGKILL)
+        output, _ = asking.communicate(timeout=120)
+    finally:
+        end(asking)
+        site.services[0]["acceptance"]["serial_requests"] = 5
+    assert asking.returncode != 0
+    assert f"pass  {NAME}/0 health: 200" in output
+    assert f"FAIL  {NAME}/0 serial: " in output
+    assert "A restart of the instance may help" in " ".join(output.split())
     instance.gone_by_itself()
     site.services[0]["engine"].update(structured_outputs_config=STRUCTURED, shutdown_timeout=SHORT_S)
     run = site.play("deploy")
@@ -167,11 +182,27 @@ def test_a_stop_goes_on_without_a_worker_that_hangs_and_an_answer_that_never_end
     assert not stream.answer(10).whole
 
 
-def test_a_killed_worker_ends_its_instance_whole(first: str, site: Site, port: int, key: str) -> None:
+def test_a_worker_that_is_killed_in_a_diagnostic_window_ends_its_instance_whole(
+    first: str, site: Site, port: int, key: str
+) -> None:
     start_by_hand(site, NAME)
     until(lambda: answers(port, key), 180, "the engine that was started by hand answers")
     instance = Instance.of(site, NAME)
-    instance.signal(WORKER, signal.SIGKILL, count=1)
+
+    def kill() -> None:
+        """While both requests are in work for certain: the worker is held until they are there."""
+        (worker,) = instance.signal(WORKER, signal.SIGSTOP, count=1)
+        until(lambda: connections(port) >= 2, 60, "both requests were sent")
+        time.sleep(1)
+        os.kill(worker, signal.SIGKILL)
+
+    code, said = diagnosed(site, NAME, kill)
+    assert code != 0
+    assert "one alone: answered as the schema wants" in said
+    assert "verdict: concurrent structured decoding: one request is answered, two at once are not" in said
+    assert "died unexpectedly" in said
+    assert "nothing was restarted. See what is left with playbooks/preflight.yml" in said
+    assert list((site.home / "evidence").glob(f"*-{NAME}-diagnose*"))
     instance.gone_by_itself()
     run = site.play("teardown")
     assert run.rc == 0, run.output[-3000:]
