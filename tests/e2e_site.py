@@ -11,7 +11,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from harness import Site, end, free_port
+from harness import RUNTIMES, Site, end, free_port
 
 #: The service over two ranks.
 TP2 = "tiny-tp2"
@@ -34,6 +34,8 @@ def service(home: str, name: str, port: int, replicas: int, tp: int) -> dict[str
         "topology": {"replicas": replicas, "tensor_parallel_size": tp},
         "listen": {"host": "127.0.0.1", "base_port": port},
         "engine": dict(ENGINE),
+        # What vLLM finds out about a model's class takes a process of its own for seconds, once for each cache.
+        "environment": {"VLLM_CACHE_ROOT": str(RUNTIMES.parent / "e2e-vllm")},
         "acceptance": {"serial_requests": 5},
     }
 

@@ -32,8 +32,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     made.services[0].update(
         listen={"host": "127.0.0.1", "base_port": base},
         gateway={"kind": "modelyard", "host": "127.0.0.1", "port": base + 2, "drain_s": 30},
-        environment={"PYTHONPATH": str(ROOT / "tests/e2e/spoilt")},
     )
+    made.services[0]["environment"]["PYTHONPATH"] = str(ROOT / "tests/e2e/spoilt")
     yield from torn_down(made)
 
 
