@@ -168,7 +168,10 @@ def test_an_engine_that_two_requests_hang_is_told_from_a_slow_one(site: Site) ->
     assert run.rc != 0
     said = flat(run)
     assert "verdict: concurrent structured decoding" in said
-    assert "had no answer within 6 s; no token comes, 1 run by its own count; its processes: VLLM::EngineCor S" in said
+    assert (
+        "had no answer within 6 s; no token comes, 1 run by its count of the last finished step; its processes: VLLM::EngineCor S"
+        in said
+    )
     assert alive(leader)
     assert len(evidence(site)) == kept + 1
     again = diagnose(site, HANGS)

@@ -867,7 +867,7 @@ def recovered(survey: dict[str, Any]) -> Findings:
 
 
 #: What the first look of a diagnosis sees of an engine that nobody uses.
-IDLE = {"started": True, "alive": True, "health": 200, "log": "/l", "counters": [{"running": 0.0}, {"running": 0.0}]}
+IDLE = {"started": True, "alive": True, "health": 200, "log": "/l", "fatal": [], "counters": [{"running": 0.0}, {"running": 0.0}]}
 RECOVERY = [
     (
         "RC-CONFIRM",

@@ -100,7 +100,7 @@ EMPTY = counted(figures(), figures(), figures())
         (answer(status=0, error="timeout", seconds=120.2), {"counters": AT_WORK}, "within 120 s", "loaded", False, "busy"),
         (answer(status=0, error="timeout"), {"counters": STUCK}, "generates no token", "hung", True, "fail"),
         (answer(status=0, error="timeout"), {"counters": TOO_SLOW}, "too slowly", "slow", False, "fail"),
-        (answer(status=0, error="timeout"), {"counters": EMPTY}, "no request in work", "lost", False, "fail"),
+        (answer(status=0, error="timeout"), {"counters": EMPTY}, "of its last finished step", "silent", True, "fail"),
         (answer(status=0, error="timeout"), {}, "could not be seen", "timeout", False, "fail"),
         (answer(status=0, error="OSError: no route"), {}, "no route", "no_answer", False, "fail"),
         (answer({"message": "maximum context length is 8192"}, 400), {}, "max_model_len 8192", "context", False, "fail"),

@@ -40,9 +40,10 @@ def seen(*answers, **changes):
 
 
 LATE = answer(status=0, error="timeout", seconds=120.0)
-STILL = [sample(float(at), 2.0, 10.0, "R") for at in range(6)]
-MOVING = [sample(float(at), 2.0, 10.0 * at) for at in range(6)]
-STOPPED = [sample(float(at), 2.0, min(30.0, 10.0 * at)) for at in range(8)]
+STILL = [sample(24.0 * at, 2.0, 10.0, "R") for at in range(6)]
+MOVING = [sample(24.0 * at, 2.0, 10.0 * at) for at in range(6)]
+#: Looks are closer together at the beginning; what counts is time.
+STOPPED = [sample(at, 2.0, min(30.0, 10.0 * at)) for at in (0.0, 0.2, 0.5, 1.0, 2.0, 4.0, 50.0, 70.0, 119.0)]
 CASES = [
     (seen(), ""),
     (seen(fatal=[RPC]), judge.RPC),
@@ -77,7 +78,8 @@ def test_what_went_wrong_is_told_apart(found, fault):
 def test_what_hangs_is_told_with_its_processes():
     words = judge.fault(seen(answer(), LATE, samples=STILL)).words
     assert words == (
-        "1 of 2 request(s) had no answer within 120 s; no token comes, 2 run by its own count; its processes: VLLM::Worker_TP R"
+        "1 of 2 request(s) had no answer within 120 s; no token comes, 2 run by its count of the last finished step; "
+        "its processes: VLLM::Worker_TP R"
     )
 
 
@@ -192,6 +194,10 @@ RUNNING = {"running": 0.0, "waiting": 0.0, "generation_tokens": 5.0}
         ({"alive": False}, "the engine has ended (log: /l)"),
         ({"health": 503}, "does not answer well on /health (503)"),
         ({"health": 0}, "does not answer well on /health (no answer)"),
+        (
+            {"fatal": ["RPC call to sample_tokens timed out."]},
+            "its log has become fatal before the window: RPC call to sample_tokens",
+        ),
         ({"counters": [None, RUNNING]}, "how busy the engine is cannot be seen"),
         ({"counters": [{}, {}]}, "how busy the engine is cannot be seen"),
         ({"counters": [RUNNING, {**RUNNING, "running": 1.0}]}, "the service is busy: 1 request(s)"),

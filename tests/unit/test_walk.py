@@ -95,7 +95,7 @@ def test_a_loaded_engine_is_asked_for_no_token(home, engine, spoilt, verdict, ca
         ({"running": 1, "moves": 5}, "busy", "loaded", False),
         ({"running": 1}, "fail", "hung", True),
         ({"moves": 5}, "fail", "slow", False),
-        ({}, "fail", "lost", False),
+        ({}, "fail", "silent", True),
     ],
 )
 def test_a_request_that_is_not_answered_in_time_is_read_by_the_figures(home, engine, spoilt, verdict, cause, restart):

@@ -92,17 +92,16 @@ def _complaint(answer: Mapping[str, Any]) -> str:
     return "; ".join(json_schema.errors(value, acceptance.SCHEMA))[:300]
 
 
-def _counts(seen: Mapping[str, Any], key: str) -> List[float]:
-    """A counter while requests were open; afterwards an engine lets go of what nobody waits for."""
+def _counts(seen: Mapping[str, Any], key: str, since: float = 0.0) -> List[float]:
+    """A counter while requests were open, from a part of that time on (0 to 1); after it an engine lets go of what was asked."""
     open_s = max(answer["seconds"] for answer in seen["answers"])
-    found = [one["counters"] for one in seen["samples"] if one["counters"] and one["at"] <= open_s]
+    found = [one["counters"] for one in seen["samples"] if one["counters"] and since * open_s <= one["at"] <= open_s]
     return [counters[key] for counters in found if key in counters]
 
 
 def _moved(seen: Mapping[str, Any]) -> bool:
     """Did tokens come in the second half of the time? At its beginning they do before a hang as well."""
-    found = _counts(seen, "generation_tokens")
-    later = found[len(found) // 2 :]
+    later = _counts(seen, "generation_tokens", 0.5)
     return len(later) > 1 and later[-1] > later[0]
 
 
@@ -110,7 +109,8 @@ def _still(seen: Mapping[str, Any]) -> str:
     running = _counts(seen, "running")
     states = {f"{one['comm']} {one['state']}" for one in seen["samples"][-1]["processes"] if one["state"] != "gone"}
     shown = ", ".join(sorted(states)) or "none"
-    count = f"{running[-1]:.0f} run by its own count" if running else "it does not tell how many run"
+    # It counts at the end of a step: of one that hangs in the first step after a pause the count is that of the pause.
+    count = f"{running[-1]:.0f} run by its count of the last finished step" if running else "it does not tell how many run"
     return f"no token comes, {count}; its processes: {shown}"
 
 
@@ -178,6 +178,12 @@ def _alone_failed(found: Fault, why: List[str], left: List[str]) -> Dict[str, An
         what += "; what a restart can leave behind is there"
         do = ["end these causes first, in this order: playbooks/teardown.yml, what PF-NEEDS-ADMIN says, playbooks/recover.yml"]
         return {"id": "leftovers", "what": what, "why": [*why, *left], "do": do}
+    if found.id == HANGS:
+        do = [
+            "an engine that hung before already, in an earlier window for example, shows the same, and answers /health all the "
+            "time: see the states of its processes and where its log ends, stop and start it, then diagnose again",
+        ]
+        return {"id": "alone", "what": what, "why": why, "do": do}
     do = [
         "nothing that a restart leaves behind was found before the window: look at the log in the evidence, from its first error",
         "playbooks/preflight.yml shows what is left now; playbooks/recover.yml proves the cards before the next start",

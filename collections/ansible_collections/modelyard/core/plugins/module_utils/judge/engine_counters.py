@@ -25,6 +25,7 @@ def state(counters: Mapping[str, Any]) -> str:
     """Of an engine that did not answer in time. `counters`: {before, after, later}, each of survey/engine_metrics.py, or empty.
 
     before: when the request was sent; after: when the time was up; later: a moment after that, when the engine has let go of it.
+    An engine tells them at the end of a step: one that hangs in the first step after a pause is IDLE by them (seen with 0.32.0).
     """
     before, after, later = (counters.get(name) or {} for name in ("before", "after", "later"))
     if GENERATED not in after or GENERATED not in later:

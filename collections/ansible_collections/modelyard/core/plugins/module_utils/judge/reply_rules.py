@@ -233,11 +233,14 @@ TIMEOUTS = {
         f"raise acceptance.request_timeout_s, or see what else uses its cards and cores; {_NO_RESTART}",
         "server",
     ),
+    # Figures are told at the end of a step: of an engine that hangs in the first step after a pause they are those of the pause.
     "idle": Cause(
-        "lost",
-        "the engine has no request in work, so this one got lost before it",
-        "look at the API server's part of the log at that time",
+        "silent",
+        "no token came, and by its own figures, which are of its last finished step, the engine has no request: it hangs since "
+        "then, or the request got lost in the API server",
+        "the evidence is kept; see which process stands still and where the log ends, then stop and start this instance",
         "server",
+        True,
     ),
     "unknown": Cause(
         "timeout",

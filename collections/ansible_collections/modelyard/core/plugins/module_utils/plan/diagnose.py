@@ -73,6 +73,12 @@ def readiness(seen: Mapping[str, Any], where: str) -> Findings:
         return [finding("DG-STATE", where, what, do)]
     if seen["health"] != 200:
         return [finding("DG-STATE", where, f"the engine does not answer well on /health ({seen['health'] or 'no answer'})", do)]
+    if seen["fatal"]:
+        what = f"its log has become fatal before the window: {str(seen['fatal'][-1]).strip()[:200]} (log: {seen['log']})"
+        do = (
+            "read the log from there, then stop and start the instance (playbooks/teardown.yml, deploy.yml), and diagnose it then"
+        )
+        return [finding("DG-STATE", where, what, do)]
     first, second = (look or {} for look in seen["counters"])
     if "running" not in first or "running" not in second:
         what = "how busy the engine is cannot be seen: /metrics does not tell it (log statistics off, or an unknown build)"
