@@ -194,12 +194,32 @@ FAULTS = [
         clients=4,
     ),
     Fault(
-        "hung",
+        "hung after a pause",
+        "chat",
+        ("no answer within 4 s: no token came, and by its own figures", "A restart of the instance may help"),
+        acceptance={"request_timeout_s": 4},
+    ),
+    Fault(
+        "hung in an answer",
         "chat",
         ("no answer within 4 s: the engine has requests and generates no token", "A restart of the instance may help"),
         acceptance={"request_timeout_s": 4},
+        clients=1,
     ),
 ]
+
+
+@contextlib.contextmanager
+def made(fault: Fault, site: Site, instance: Instance, key: str) -> Iterator[None]:
+    """The fault, for as long as the context lasts; what was held goes on before clients are looked at."""
+    with contextlib.ExitStack() as stack:
+        if fault.clients:
+            stack.enter_context(long_answers(instance.port, key, fault.clients))
+        if fault.name == "key":
+            stack.enter_context(other_key(site))
+        if fault.name.startswith("hung"):
+            stack.enter_context(held_worker(instance))
+        yield
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
@@ -208,9 +228,8 @@ def test_a_fault_of_the_real_engine_fails_its_step_and_is_said(first: str, site:
     before = {part: dict(service[part]) for part in ("acceptance", "engine")}
     for part in before:
         service[part].update(getattr(fault, part))
-    made = {"key": other_key(site), "hung": held_worker(instance)}.get(fault.name, long_answers(port, key, fault.clients))
     try:
-        with made:
+        with made(fault, site, instance, key):
             run = site.play("acceptance", acceptance_steps=[fault.step] if fault.step else [])
     finally:
         service.update(before)
