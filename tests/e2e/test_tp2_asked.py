@@ -155,7 +155,7 @@ class Fault(NamedTuple):
     clients: int = 0
 
 
-ENDLESS = schema({"type": "string", "minLength": 3900}, 4000)
+ENDLESS = schema({"type": "string", "minLength": 1500}, 2500)
 FAULTS = [
     Fault("key", "models", ("HTTP 401: the API key is missing or wrong", "A restart would not help.")),
     Fault("length", "", ("instance 0 was not asked", "--max-model-len: 4096 -> 2048"), engine={"max_model_len": 2048}),
