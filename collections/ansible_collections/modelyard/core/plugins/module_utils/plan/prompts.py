@@ -15,6 +15,8 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 LINE_BYTES = 16 * 2**20
 #: A number of tokens beyond this is none.
 MOST_TOKENS = 10**8
+#: Characters from which on digits are looked at as other text is.
+LONG = 20
 #: The engine's words for a prompt that was refused, by release; `answer` is what was asked for besides.
 REFUSED = tuple(
     re.compile(pattern)
@@ -55,6 +57,9 @@ def read(line: bytes, plain: bool = False) -> List[Prompt]:
     :param plain: every line is text, whatever it looks like
     :raises Damaged: it holds no prompt
     """
+    digits = line.strip()
+    if digits.isdigit() and len(digits) < LONG and not plain and digits[:1] != b"0":  # files of these are long: no detour by JSON
+        return [Prompt(tokens=_count(int(digits)))]
     try:
         text = line.decode("utf-8").strip("\r\n")
     except UnicodeDecodeError:
