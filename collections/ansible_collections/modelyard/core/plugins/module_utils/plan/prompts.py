@@ -57,9 +57,9 @@ def read(line: bytes, plain: bool = False) -> List[Prompt]:
     :param plain: every line is text, whatever it looks like
     :raises Damaged: it holds no prompt
     """
-    digits = line.strip()
-    if digits.isdigit() and len(digits) < LONG and not plain and digits[:1] != b"0":  # files of these are long: no detour by JSON
-        return [Prompt(tokens=_count(int(digits)))]
+    number = line.strip()
+    if number.isdigit() and len(number) < LONG and not plain and number[:1] != b"0":  # files of these are long: no detour by JSON
+        return [Prompt(tokens=_count(int(number)))]
     try:
         text = line.decode("utf-8").strip("\r\n")
     except UnicodeDecodeError:
