@@ -1,6 +1,6 @@
 """A client with a long answer open, in a process of its own.
 
-usage: stream.py PORT TOKENS      (the API key, if any, in KEY; prints how it ended as JSON)
+usage: stream.py PORT TOKENS [again]      (the API key, if any, in KEY; prints how it ended as JSON; again: until it is killed)
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Answer:
 class Stream:
     """One streamed chat of a fixed number of tokens."""
 
-    def __init__(self, port: int, tokens: int, key: str = "") -> None:
-        command = [sys.executable, __file__, str(port), str(tokens)]
+    def __init__(self, port: int, tokens: int, key: str = "", again: bool = False) -> None:
+        command = [sys.executable, __file__, str(port), str(tokens), *(["again"] if again else [])]
         self.process = subprocess.Popen(command, env={**os.environ, "KEY": key}, stdout=subprocess.PIPE, text=True)
 
     def answer(self, limit_s: float) -> Answer:
@@ -79,4 +79,8 @@ def read(port: int, tokens: int, key: str) -> Answer:
 
 
 if __name__ == "__main__":
-    print(json.dumps(vars(read(int(sys.argv[1]), int(sys.argv[2]), os.environ["KEY"]))))
+    asked = (int(sys.argv[1]), int(sys.argv[2]), os.environ["KEY"])
+    said = read(*asked)
+    while said.whole and sys.argv[3:] == ["again"]:
+        said = read(*asked)
+    print(json.dumps(vars(said)))

@@ -124,12 +124,12 @@ def other_key(site: Site) -> Iterator[None]:
 
 @contextlib.contextmanager
 def long_answers(port: int, key: str, count: int) -> Iterator[None]:
-    """So many clients with answers that last."""
-    clients = [Stream(port, 3000, key) for _ in range(count)]
+    """So many clients with long answers, one after the other."""
+    clients = [Stream(port, 3000, key, again=True) for _ in range(count)]
     try:
         until(lambda: figure(port, "vllm:num_requests_running") == count, 60, "all of them are computed")
         yield
-        assert figure(port, "vllm:num_requests_running") == count, "they have lasted"
+        assert all(client.process.poll() is None for client in clients), "they have asked all the time"
     finally:
         for client in clients:
             client.process.kill()
