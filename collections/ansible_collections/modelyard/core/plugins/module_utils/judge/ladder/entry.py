@@ -38,7 +38,7 @@ OF_TIMES = ("late", "clumped", "slow")
 #: Words in which it cannot be judged.
 NOT_SENT = "the gateway sent none of {asked} requests to this instance: it is taken out there, or not in yet"
 #: A request that was not answered in time, and that the instance has not got either (reply_rules.py).
-NOT_PASSED_ON = "lost"
+NOT_PASSED_ON = "silent"
 HELD = "the gateway took the request, and the instance has none in work"
 LOOK_AT_GATEWAY = "look at the gateway, its log and its status; the instances answer, so nothing of them needs a restart"
 BUFFERING = "look for a proxy that buffers between clients and instances; for nginx and HAProxy compare docs/gateway-kinds.md"
