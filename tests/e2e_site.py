@@ -9,8 +9,10 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+from ansible_collections.modelyard.core.plugins.module_utils.plan import tables
 from harness import RUNTIMES, Site, end, free_port
 
 #: The service over two ranks.
@@ -45,6 +47,16 @@ def make_site(folder: Any, name: str, replicas: int, tp: int) -> Site:
     site = Site(folder, [])
     site.services = [service(str(site.home), name, free_port(replicas), replicas, tp)]
     return site
+
+
+def runtime_python(folder: Path) -> Path:
+    """The Python of the runtime for CPUs; a deploy below `folder` makes it where it is not there yet."""
+    name = f"{tables.backend('cpu')['runtime']}-*/modelyard.json"
+    if not any(RUNTIMES.glob(name)):
+        for site in torn_down(make_site(folder, "tiny-runtime", replicas=1, tp=1)):
+            run = site.play("deploy")
+            assert run.rc == 0, run.output[-3000:]
+    return sorted(RUNTIMES.glob(name))[-1].parent / "bin/python"
 
 
 def torn_down(site: Site) -> Iterator[Site]:

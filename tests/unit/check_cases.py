@@ -866,6 +866,42 @@ def recovered(survey: dict[str, Any]) -> Findings:
     return [item for item in recovery.findings(plan, survey) if item not in plan["findings"]]
 
 
+def with_weights(gib: float, exact: bool) -> dict[str, Any]:
+    """A host with two NVIDIA cards and a model of so many GiB, as its headers say, or as its files are large."""
+    files = {"config.json": 700, "model.safetensors": int(gib * 2**30), "tokenizer.json": 1, "tokenizer_config.json": 1}
+    changes = {"files": files, "tensors": [worlds.tensors(gib)] if exact else None}
+    return worlds.nvidia(models={worlds.MODEL: worlds.listing(**changes)})
+
+
+SMALLER = "a smaller or quantised checkpoint, or larger cards: nothing that can be set makes it fit"
+WHOLE = "playbooks/memory.yml shows the whole plan"
+MEMORY = [
+    (
+        "PF-MEMORY-PLAN",
+        lambda: of_gpus(with_weights(1000, exact=True)),
+        "box:card 0 (0000:01:00.0), box:card 1 (0000:02:00.0)",
+        "qwen3-14b-32k: the weights alone take 500 GiB on each of 2 rank(s), 0.92 of the card is 44 GiB",
+        f"{SMALLER}. {WHOLE}",
+    ),
+    (
+        "PF-MEMORY-FREE",
+        lambda: of_gpus(card(memory_used_mib=30004), checks={"PF-MEMORY-HELD": "off"}),
+        "box:card 1 (0000:02:00.0)",
+        "qwen3-14b-32k: the engine asks for 43 GiB of the card (0.92 of 48 GiB) and does not start unless that is free; "
+        "29 GiB are in use",
+        f"wait until that memory is free, or take other cards; or engine.gpu_memory_utilization: 0.37 would fit. {WHOLE}",
+    ),
+    (
+        "PF-MEMORY-TIGHT",
+        lambda: of_gpus(with_weights(88, exact=False)),
+        "box:card 0 (0000:01:00.0), box:card 1 (0000:02:00.0)",
+        "qwen3-14b-32k: weights 44 GiB, and about 1.9 GiB for activations, graphs and context, leave nothing of 43 GiB for the "
+        "KV cache (estimated)",
+        f"topology.tensor_parallel_size: 4 would fit, on cards like these. {WHOLE}",
+    ),
+]
+
+
 #: What the first look of a diagnosis sees of an engine that nobody uses.
 IDLE = {"started": True, "alive": True, "health": 200, "log": "/l", "fatal": [], "counters": [{"running": 0.0}, {"running": 0.0}]}
 RECOVERY = [
@@ -918,4 +954,4 @@ DIAGNOSIS = [
 ]
 
 
-CASES = [*REACHING, *DRIVERS, *CARDS, *USERS, *PROCESSES, *HOST, *RECOVERY, *DIAGNOSIS]
+CASES = [*REACHING, *DRIVERS, *CARDS, *USERS, *PROCESSES, *HOST, *MEMORY, *RECOVERY, *DIAGNOSIS]

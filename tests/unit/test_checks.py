@@ -1463,14 +1463,18 @@ def test_the_same_fault_on_many_cards_is_one_finding_a_card():
 # -- switches ---------------------------------------------------------------------------------------------------------
 
 
-def with_switches(survey, **switches):
-    return planner.plan(worlds.intent(ON_BOTH, checks={key.replace("_", "-"): value for key, value in switches.items()}), survey)
+def with_switches(survey, service=ON_BOTH, /, **switches):
+    return planner.plan(worlds.intent(service, checks={key.replace("_", "-"): value for key, value in switches.items()}), survey)
+
+
+#: A share of the card that leaves room for Eve.
+BESIDE_EVE = worlds.merged(ON_BOTH, {"engine": {"max_model_len": 4096, "gpu_memory_utilization": 0.3}})
 
 
 def test_a_refusal_that_is_switched_off_refuses_no_more_and_is_named():
     survey = on_card_1(EVE)
     assert with_switches(survey)["changes"] == []
-    plan = with_switches(survey, PF_STRANGER="off")
+    plan = with_switches(survey, BESIDE_EVE, PF_STRANGER="off")
     assert plan["findings"] == []
     assert plan["changes"] == ["qwen3-14b-32k"]
     assert plan["services"][0]["action"] == "start"
@@ -1479,10 +1483,17 @@ def test_a_refusal_that_is_switched_off_refuses_no_more_and_is_named():
 
 @pytest.mark.parametrize("severity", ["warn", "note"])
 def test_a_refusal_can_be_made_less(severity):
-    plan = with_switches(on_card_1(EVE), PF_STRANGER=severity)
+    plan = with_switches(on_card_1(EVE), BESIDE_EVE, PF_STRANGER=severity)
     assert [(item["id"], item["severity"]) for item in plan["findings"]] == [("PF-STRANGER", severity)]
     assert plan["changes"] == ["qwen3-14b-32k"]
     assert plan["switched_off"] == []
+
+
+def test_memory_that_is_not_free_is_refused_where_its_holder_was_switched_off_and_not_said_twice():
+    assert ids(with_switches(on_card_1(EVE))["findings"]) == ["PF-STRANGER"]
+    plan = with_switches(on_card_1(EVE), PF_STRANGER="off")
+    assert ids(plan["findings"]) == ["PF-MEMORY-FREE"]
+    assert plan["changes"] == []
 
 
 def test_a_note_can_be_made_a_refusal_and_comes_first_then():

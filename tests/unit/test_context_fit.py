@@ -144,14 +144,6 @@ def test_windows_and_what_was_passed_over_are_told():
     assert "what an engine on CPUs takes where nothing is set" in told
 
 
-def test_the_estimate_of_the_room_leaves_weights_and_the_rest_out():
-    # Two cards of 48 GiB, 0.60 of each, 27.5 GiB of weights over both, 2 GiB for the rest.
-    free = context_fit.estimated(27.5 * 1024, [49152, 49140], {"gpu_memory_utilization": 0.6}, 2)
-    assert free == pytest.approx((49140 * 0.6 - 2048 - 27.5 * 512) * 2**20)
-    assert context_fit.estimated(0, [49152], {}, 1) is None
-    assert context_fit.estimated(100, [], {}, 1) is None
-
-
 @pytest.mark.parametrize(
     ("value", "tokens"),
     [

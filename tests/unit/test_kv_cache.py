@@ -7,7 +7,15 @@ import re
 
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.plan import attention, kv_cache
-from ansible_collections.modelyard.core.plugins.module_utils.plan.attention import CHUNKED, FULL, LATENT, SLIDING, Kind, Layout
+from ansible_collections.modelyard.core.plugins.module_utils.plan.attention import (
+    CHUNKED,
+    FULL,
+    LATENT,
+    SLIDING,
+    STATE,
+    Kind,
+    Layout,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from unit import worlds
@@ -68,6 +76,16 @@ LLAMA_4 = {
 QWEN3_NEXT = {
     **{"model_type": "qwen3_next", "num_hidden_layers": 48, "num_attention_heads": 16, "num_key_value_heads": 2},
     **{"head_dim": 256, "full_attention_interval": 4, "torch_dtype": "bfloat16"},
+    **{"linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_key_head_dim": 128, "linear_value_head_dim": 128},
+    "linear_conv_kernel_dim": 4,
+}
+JAMBA = {
+    **{"attn_layer_period": 8, "attn_layer_offset": 4, "hidden_size": 64, "mamba_expand": 2, "mamba_d_state": 16},
+    "mamba_d_conv": 4,
+}
+NEMOTRON = {
+    **{"num_hidden_layers": 4, "mamba_num_heads": 8, "mamba_head_dim": 16, "ssm_state_size": 16, "n_groups": 1},
+    "conv_kernel": 4,
 }
 
 
@@ -151,7 +169,9 @@ def test_the_need_of_a_latent_cache_is_what_the_engine_refused_with():
         (GPT_OSS_20B, [(FULL, 12, 0), (SLIDING, 12, 128)]),
         ({**GPT_OSS_20B, "layer_types": None}, [(FULL, 12, 0), (SLIDING, 12, 128)]),
         (LLAMA_4, [(FULL, 12, 0), (CHUNKED, 36, 8192)]),
-        (QWEN3_NEXT, [(FULL, 12, 0)]),
+        (QWEN3_NEXT, [(FULL, 12, 0), (STATE, 36, 0)]),
+        ({**TINY, "model_type": "jamba", "num_hidden_layers": 8, **JAMBA}, [(FULL, 1, 0), (STATE, 7, 0)]),
+        ({**TINY, "model_type": "nemotron_h", "hybrid_override_pattern": "M-M*", **NEMOTRON}, [(FULL, 1, 0), (STATE, 2, 0)]),
         (DEEPSEEK_V2, [(LATENT, 60, 0)]),
         ({**LLAMA_3_1_8B, "model_type": "mistral", "sliding_window": 4096}, [(SLIDING, 32, 4096)]),
         ({**QWEN2_1_5B, "use_sliding_window": True, "max_window_layers": 20}, [(FULL, 20, 0), (SLIDING, 8, 32768)]),
@@ -163,8 +183,20 @@ def test_kinds_of_layers_are_told_apart(config, kinds):
     assert [(kind.name, kind.layers, kind.window) for kind in attention.layout(config).kinds] == kinds
 
 
-def test_layers_with_a_state_are_said_to_be_missing_in_the_figures():
-    assert attention.layout(QWEN3_NEXT).gaps == ("36 layers keep a state of fixed size instead, which is not in the figures",)
+def test_a_state_makes_blocks_long_and_costs_a_request_the_same_at_any_length():
+    # Qwen3-Next 80B: of a layer, 3 x 8192 numbers of the convolution and 32 heads of 128 x 128, in 2 bytes.
+    found = made(QWEN3_NEXT)
+    assert found.layout.kinds[1].state_bytes == 3 * 8192 * 2 + 32 * 128 * 128 * 2
+    assert found.block_size == 16 * -(-1097728 // (16 * 2048)) == 544  # 2 KV heads of 256 numbers, 2 bytes
+    assert kv_cache.blocks(found, 54400) == 100 + 3 * 2
+    assert kv_cache.blocks(made(QWEN3_NEXT, enable_prefix_caching=False), 54400) == 100 + 3
+    half = made(QWEN3_NEXT, 2).layout.kinds
+    assert [kind.token_bytes + kind.state_bytes for kind in half] == [1024, 1097728 // 2]
+
+
+def test_layers_with_a_state_that_is_not_known_are_said_to_be_missing_in_the_figures():
+    unknown = {**TINY, "layer_types": ["full_attention", "linear_attention"]}
+    assert attention.layout(unknown).gaps == ("1 layers keep a state of fixed size instead, which is not in the figures",)
     assert attention.layout(GEMMA_3_27B).gaps == ()
     assert attention.layout({**TINY, "layer_types": ["mamba"] * 2}).kinds == ()
     (gap,) = attention.layout(TINY, {"speculative_config": {"method": "eagle"}}).gaps

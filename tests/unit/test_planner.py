@@ -424,7 +424,14 @@ def test_the_same_number_of_two_kinds_of_cards_is_not_shared():
     on_gpu = worlds.gpu_service(cards=["0"], topology=one, listen={"base_port": 9000})
     assert ids(planner.plan(worlds.intent(on_cpu, on_gpu), worlds.nvidia())) == []
     also = worlds.gpu_service(name="other", cards=["0"], topology=one, listen={"base_port": 9010})
-    assert ids(planner.plan(worlds.intent(on_gpu, also), worlds.nvidia())) == ["PL-CARDS-SHARED"]
+    assert ids(planner.plan(worlds.intent(on_gpu, also), worlds.nvidia())) == [
+        "PF-MEMORY-FREE",
+        "PF-MEMORY-FREE",
+        "PL-CARDS-SHARED",
+    ]
+    half = {"gpu_memory_utilization": 0.45}
+    both = [worlds.merged(service, {"engine": half}) for service in (on_gpu, also)]
+    assert ids(planner.plan(worlds.intent(*both), worlds.nvidia())) == ["PL-CARDS-SHARED"]
 
 
 @pytest.mark.parametrize("backend", ["nvidia", "hygon", "amd"])

@@ -101,7 +101,7 @@ def test_why_no_plan_was_made_is_said_as_far_as_it_is_known(capfd):
 def test_cards_and_what_is_switched_off_are_shown(capfd):
     wish = worlds.intent(worlds.gpu_service(), checks={"PF-STRANGER": "off"})
     survey = worlds.nvidia(
-        worlds.card(0, processes=[{"pid": 4711, "name": "python", "memory_mib": 9000}], memory_used_mib=9004),
+        worlds.card(0, processes=[{"pid": 4711, "name": "python", "memory_mib": 2000}], memory_used_mib=2004),
         worlds.card(1),
         accelerators={"nvidia": {"process_list": "listed"}},
         processes={"4711": worlds.process(4711)},

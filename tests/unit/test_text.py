@@ -24,6 +24,7 @@ def test_a_plan_is_a_table_with_runtime_and_model(figures):
         "  tiny-qwen3  start   1         2 | 3  8001  vLLM 0.32.0, TP=2  ~7348 MiB",
         "  runtime /opt/vllm (there)",
         "  model   /srv/models/tiny-qwen3 (there)",
+        "  memory  tiny-qwen3: unknown: 50 MiB weights, 1.0 GiB KV cache",
     ]
 
 
@@ -81,8 +82,9 @@ def test_cards_stand_between_runtimes_and_models_of_a_plan():
         "  0     NVIDIA GeForce RTX 4090  0000:01:00.0  4 of 49140 MiB  ok      -",
         "  1     NVIDIA GeForce RTX 4090  0000:02:00.0  4 of 49140 MiB  ok      -",
         "  model   /srv/models/tiny-qwen3 (there)",
-        "  advice  qwen3-14b-32k: data parallel would do: the model fits on one card: about 0.1 GiB of the",
-        "          43.2 GiB that 0.9 of a card allows (estimated). 2 x 1 instead of 1 x 2 serves more",
+        "  memory  qwen3-14b-32k: fits: 50 MiB weights, 42 GiB KV cache of 48 GiB a card (estimated)",
+        "  advice  qwen3-14b-32k: data parallel would do: the model fits on one card: about 2.0 GiB of the",
+        "          43.5 GiB that 0.92 of a card allows (estimated). 2 x 1 instead of 1 x 2 serves more",
         "          requests at once, none pays for an all-reduce, and a dead card costs 1/2 instead of the",
         "          whole service. Tensor parallel gives one request more memory and a shorter answer time",
         "  advice  qwen3-14b-32k: the cards of an instance lie on one NUMA node",

@@ -115,8 +115,18 @@ def listing(**changes: Any) -> dict[str, Any]:
         },
         "shards": [],
         "config": {"max_position_embeddings": 32768},
+        "tensors": None,
+        "damaged": {},
+        "absent": {"count": 0, "first": []},
     }
     return merged(base, changes)
+
+
+def tensors(gib: float, name: str = "model.layers.*.mlp.up_proj.weight", **changes: Any) -> dict[str, Any]:
+    """What headers say of so many GiB of weights in 16 bits, as survey.safetensors.summed has it."""
+    count = int(gib * 2**30)
+    base = {"name": name, "dtype": "BF16", "dims": 2, "count": 40, "numbers": count // 2, "bytes": count, "beyond": False}
+    return {**base, **changes}
 
 
 def survey(**changes: Any) -> dict[str, Any]:

@@ -7,7 +7,6 @@ soon as it is being counted. So no host needs room for the whole file, and no pa
 from __future__ import annotations
 
 import codecs
-import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,9 +20,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan import (
     context_fit,
     context_fit_text,
     kv_cache,
-    model,
     prompts,
-    tables,
 )
 from ansible_collections.modelyard.core.plugins.module_utils.plan.token_counts import Counts
 from ansible_collections.modelyard.core.plugins.plugin_utils import call, json_entries, report
@@ -175,23 +172,15 @@ def _subject(args: Mapping[str, Any]) -> dict[str, Any]:
         "tp": int(service["topology"]["tensor_parallel_size"]),
         "model": service["model"]["path"],
         "runtime": args["runtime"] or service["runtime"]["path"],
-        "free": _free(service, args["plan"]),
+        "free": _free(service),
     }
 
 
-def _free(service: Mapping[str, Any], plan: Mapping[str, Any]) -> float | None:
+def _free(service: Mapping[str, Any]) -> float | None:
     """Bytes for the KV cache of a rank before a start: what an engine takes on CPUs, an estimate on cards."""
-    survey = json.loads(plan["survey_json"])
-    backend = tables.backend(service["backend"])
-    if backend.get("cores_as_cards"):
-        return float(backend["kv_cache_default_mib"]) * 2**20
-    named = {card for instance in service["instances"] for rank in instance["cards"] for card in rank}
-    cards = [card for card in survey["cards"].get(service["backend"], []) if card["index"] in named]
-    totals = [card["memory_total_mib"] for card in cards if card.get("memory_total_mib")]
-    listing = survey["models"].get(service["model"]["path"])
-    weights = model.weights_mib(listing) if listing and listing["exists"] else 0.0
-    tp = int(service["topology"]["tensor_parallel_size"])
-    return context_fit.estimated(weights, totals, service["engine"], tp)
+    told = service["memory"]
+    rooms = [row["cache"] for row in told["rows"] if row["cache"] is not None and (told["weights"]["rank"] or not row["total"])]
+    return float(min(rooms)) if rooms else None
 
 
 def _progress(done: int, whole: int, count: int, seconds: float, first_part: tuple[int, float]) -> str:

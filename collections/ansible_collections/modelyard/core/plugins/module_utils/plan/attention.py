@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-FULL, SLIDING, CHUNKED, LATENT = "full", "sliding", "chunked", "latent"
+from ansible_collections.modelyard.core.plugins.module_utils.plan import states
+
+FULL, SLIDING, CHUNKED, LATENT, STATE = "full", "sliding", "chunked", "latent", "state"
 
 #: Bytes of a number.
 BYTES = {"float32": 4, "float": 4, "float16": 2, "half": 2, "bfloat16": 2}
@@ -47,12 +49,15 @@ class Shape(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """`layers` with the same cache. `window`: tokens that it keeps, 0 for all. `token_bytes`: of a token, a layer and a rank."""
+    """`layers` with the same cache. `window`: tokens that it keeps, 0 for all. `token_bytes`: of a token, a layer and a rank;
+    `state_bytes`: of a layer that keeps one state for a request, of whatever length.
+    """
 
     name: str
     layers: int
     window: int
     token_bytes: int
+    state_bytes: int = 0
 
 
 class Layout(NamedTuple):
@@ -127,8 +132,12 @@ def layout(config: Mapping[str, Any], engine: Mapping[str, Any] = {}, tp: int = 
     kinds = [
         Kind(name, names.count(name), 0 if name == FULL else window, token) for name in (FULL, SLIDING, CHUNKED) if name in names
     ]
-    if len(names) < found.layers and not own.get("num_kv_shared_layers"):
-        gaps.append(f"{found.layers - len(names)} layers keep a state of fixed size instead, which is not in the figures")
+    keeping = _with_state(own, found.layers)
+    state = states.bytes_of(own, engine, max(1, tp), found.bytes) if keeping else None
+    if keeping and state is None:
+        gaps.append(f"{keeping} layers keep a state of fixed size instead, which is not in the figures")
+    elif keeping and kinds:
+        kinds.append(Kind(STATE, keeping, 0, 0, int(state or 0)))
     return Layout(tuple(kinds), tuple(gaps))
 
 
@@ -174,6 +183,12 @@ def _layers(own: Mapping[str, Any], count: int) -> List[str]:
     every = whole(own, "sliding_window_pattern", "_sliding_window_pattern") or EVERY.get(model)
     if whole(own, "full_attention_interval"):  # Qwen3-Next: the others are linear
         return [FULL] * (count // int(own["full_attention_interval"]))
+    if isinstance(own.get("hybrid_override_pattern"), str):  # Nemotron-H: M a state, * attention, - neither
+        return [FULL] * own["hybrid_override_pattern"].count("*")
+    if whole(own, "attn_layer_period"):  # Jamba
+        offset = own.get("attn_layer_offset")
+        first = offset if isinstance(offset, int) else 0
+        return [FULL for place in range(count) if place % int(own["attn_layer_period"]) == first]
     if window and every:
         return [FULL if (place + 1) % every == 0 else SLIDING for place in range(count - shared)]
     if whole(own, "attention_chunk_size"):  # Llama 4: layers without rotary positions see everything, every fourth by default
@@ -183,6 +198,21 @@ def _layers(own: Mapping[str, Any], count: int) -> List[str]:
         first = (whole(own, "max_window_layers") or 0) if own.get("use_sliding_window") else 0
         return [SLIDING if place >= first else FULL for place in range(count)]
     return [FULL] * (count - shared)
+
+
+def _with_state(own: Mapping[str, Any], count: int) -> int:
+    """How many layers keep a state, of as many as there are."""
+    if own.get("model_type") == "falcon_h1":  # each of its layers has attention and a state
+        return count
+    named = own.get("layer_types") or own.get("layers_block_type") or own.get("attn_type_list")
+    if isinstance(named, list) and named:
+        return sum(any(word in str(name) for word in STATES) for name in named[:count])
+    pattern = own.get("hybrid_override_pattern")
+    if isinstance(pattern, str):
+        return pattern.count("M")
+    if whole(own, "full_attention_interval") or whole(own, "attn_layer_period"):
+        return count - len(_layers(own, count))
+    return 0
 
 
 def _kind(name: str) -> str:

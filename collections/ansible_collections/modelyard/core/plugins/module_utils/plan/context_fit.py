@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
-from ansible_collections.modelyard.core.plugins.module_utils.plan import advice, attention, kv_cache, token_counts
-from ansible_collections.modelyard.core.plugins.module_utils.plan.numbers import length, number
+from ansible_collections.modelyard.core.plugins.module_utils.plan import attention, kv_cache, token_counts
+from ansible_collections.modelyard.core.plugins.module_utils.plan.numbers import length, number, size
 from ansible_collections.modelyard.core.plugins.module_utils.plan.token_counts import Counts
 
 #: Lengths are advised in such steps: people write and compare them.
 STEP = 1024
-GIB = 2**30
 
 
 class Wish(NamedTuple):
@@ -203,18 +202,3 @@ def _costs(advised: int, wanted: Wish, found: kv_cache.Cache, space: Room, slots
             f"max_num_seqs is {slots}: when more than {fit} requests are that long at once, the others wait or are computed again"
         )
     return lines
-
-
-def size(count: float) -> str:
-    """Bytes for people: `5.0 GiB`, `896 MiB`, `160 KiB`, `256 bytes`."""
-    for unit, name in ((GIB, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if count >= unit:
-            return f"{count / unit:.1f} {name}" if count < 10 * unit else f"{count / unit:.0f} {name}"
-    return f"{count:.0f} bytes"
-
-
-def estimated(weights_mib: float, totals_mib: Sequence[int], engine: Mapping[str, Any], tp: int) -> Optional[float]:
-    """Bytes for the KV cache of one rank on cards, before a start. `totals_mib`: memory of the service's cards."""
-    if not totals_mib or not weights_mib:
-        return None
-    return (min(totals_mib) * advice.share(engine) - advice.OVERHEAD_MIB - weights_mib / tp) * 2**20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, List, Mapping, Sequence
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan import text
-from ansible_collections.modelyard.core.plugins.module_utils.plan.context_fit import size
+from ansible_collections.modelyard.core.plugins.module_utils.plan.numbers import size
 
 SHARES = ("p50", "p95", "p99", "max")
 #: Lines that are named here; the JSON has more.

@@ -13,15 +13,19 @@ from __future__ import annotations
 import re
 from typing import Any, Mapping, NamedTuple, Optional
 
-from ansible_collections.modelyard.core.plugins.module_utils.plan.attention import CHUNKED, SLIDING, Kind, Layout
+from ansible_collections.modelyard.core.plugins.module_utils.plan.attention import CHUNKED, LATENT, SLIDING, STATE, Kind, Layout
 from ansible_collections.modelyard.core.plugins.module_utils.plan.numbers import number
+from ansible_collections.modelyard.core.plugins.module_utils.plan.vllm_table import order
 
 BLOCK = {"cpu": 128}  # tokens of a block where the service does not say it: on CPUs from 0.30; cards 16
 USUAL_BLOCK = 16
 #: max_num_batched_tokens of a server that does not say it, on cards with less than 70 GiB. More only with larger cards.
 BATCHED = 2048
-#: With an asynchronous scheduler two batches are on their way at once (counted by the engine from 0.30).
+#: The kernel for latent attention on CPUs without AMX has no other (vllm/platforms/cpu.py; seen live with 0.32).
+LATENT_BLOCK_CPU = 16
+#: With an asynchronous scheduler two batches are on their way at once (counted from 0.30). On CPUs it is never used.
 BATCHES = 2
+COUNTED_FROM = "0.30.0"
 LINE = re.compile(
     r"KV cache size: (?P<tokens>[\d,]+) tokens"
     r"(?:[^\n]*(?:\n[^\n]*?)?Maximum concurrency for (?P<length>[\d,]+) tokens per request: (?P<concurrency>[\d.]+)x)?"
@@ -30,11 +34,14 @@ AVAILABLE = re.compile(r"Available KV cache memory: (?P<gib>-?[\d.]+) GiB")
 
 
 class Cache(NamedTuple):
-    """What the engine hands out. `block_size` in tokens; `in_flight`: tokens that are computed and not yet settled."""
+    """What the engine hands out. `block_size` in tokens; `in_flight`: tokens that are computed and not yet settled; `states`:
+    blocks that a layer with a state keeps for a request.
+    """
 
     layout: Layout
     block_size: int
     in_flight: int
+    states: int = 1
 
 
 class Logged(NamedTuple):
@@ -46,11 +53,23 @@ class Logged(NamedTuple):
     available_gib: Optional[float]
 
 
-def cache(layout: Layout, engine: Mapping[str, Any], backend: str) -> Cache:
-    """The cache of a service. `engine`: its options of vLLM."""
+def cache(layout: Layout, engine: Mapping[str, Any], backend: str, release: str = "") -> Cache:
+    """The cache of a service. `engine`: its options of vLLM; `release`: of vLLM, empty for the newest."""
     block = number(engine.get("block_size")) or BLOCK.get(backend, USUAL_BLOCK)
+    if backend == "cpu" and any(kind.name == LATENT for kind in layout.kinds):
+        block = LATENT_BLOCK_CPU
     batched = number(engine.get("max_num_batched_tokens")) or BATCHED
-    return Cache(layout, max(1, block), BATCHES * batched)
+    counted = not release or order(release) >= order(COUNTED_FROM)
+    twice = counted and backend != "cpu" and engine.get("async_scheduling") is not False
+    held = 2 if engine.get("enable_prefix_caching") is not False else 1  # `align`: the state before the last block as well
+    return Cache(layout, _with_states(layout, max(1, block)), (BATCHES if twice else 1) * batched, held)
+
+
+def _with_states(layout: Layout, block: int) -> int:
+    """A block holds a state, too: it is made so long that a token's layer fills what a state needs."""
+    state = max((kind.state_bytes for kind in layout.kinds), default=0)
+    token = max((kind.token_bytes for kind in layout.kinds), default=0)
+    return max(block, block * -(-state // (block * token))) if state and token else block
 
 
 def group_layers(found: Cache) -> int:
@@ -76,6 +95,8 @@ def _blocks_of(kind: Kind, found: Cache, tokens: int) -> int:
         return -(-min(kind.window - 1 + found.in_flight, tokens) // found.block_size) + 1
     if kind.name == CHUNKED and kind.window:
         return -(-min(kind.window + found.in_flight, tokens) // found.block_size)
+    if kind.name == STATE:
+        return found.states
     return -(-tokens // found.block_size)
 
 

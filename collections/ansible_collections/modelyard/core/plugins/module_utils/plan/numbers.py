@@ -1,4 +1,4 @@
-"""Numbers as inventories have them."""
+"""Numbers as inventories have them, and bytes as people read them."""
 
 from __future__ import annotations
 
@@ -22,3 +22,14 @@ def length(value: Any) -> Optional[int]:
     short = _SHORT.fullmatch(str(value))
     found = int(float(short.group(1)) * UNITS[short.group(2)]) if short else number(value)
     return found if found and found > 0 else None
+
+
+def size(count: Optional[float]) -> str:
+    """Bytes for people: `5.0 GiB`, `896 MiB`, `160 KiB`, `256 bytes`; `?` for what is not known."""
+    if count is None:
+        return "?"
+    for exponent, name in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        unit = 2**exponent
+        if abs(count) >= unit:
+            return f"{count / unit:.1f} {name}" if abs(count) < 10 * unit else f"{count / unit:.0f} {name}"
+    return f"{count:.0f} bytes"

@@ -32,6 +32,8 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan import choice 
 from ansible_collections.modelyard.core.plugins.module_utils.plan.checks import lookup
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import OFF, finding, noted, ordered, refusals, switched
 from ansible_collections.modelyard.core.plugins.module_utils.plan.intent import instance_ports, session
+from ansible_collections.modelyard.core.plugins.module_utils.plan.memory import findings as memory_findings
+from ansible_collections.modelyard.core.plugins.module_utils.plan.memory import places
 from ansible_collections.modelyard.core.plugins.module_utils.plan.numbers import number
 
 Findings = List[Dict[str, str]]
@@ -54,12 +56,17 @@ def plan(intent: Mapping[str, Any], survey: Mapping[str, Any]) -> Dict[str, Any]
             found += own
         else:
             beside += own
+    for service, in_memory in zip(services, places.of_services(services, survey)):
+        service["memory"] = in_memory
+        about = memory_findings.findings(in_memory, service["name"], places.names(service, survey))
+        (found if service["concerned"] else beside).extend(about)
     found += _shared_cards(services)
     beside_them, own = runtime.further(intent, survey)
     found += own
     found += checks.findings(intent, survey, services, gateways)
-    switched_off = sorted({f["id"] for f in [*found, *beside] if intent["checks"].get(f["id"]) == OFF})
-    found = switched(found, intent["checks"]) + noted(switched(beside, intent["checks"]))
+    told = [*memory_findings.without_explained(found), *beside]
+    switched_off = sorted({f["id"] for f in told if intent["checks"].get(f["id"]) == OFF})
+    found = memory_findings.without_explained(switched(found, intent["checks"])) + noted(switched(beside, intent["checks"]))
     if refusals(found):
         for service in [*services, *gateways]:
             actions.refuse(service)
@@ -139,7 +146,7 @@ def _service(
     decided = actions.decide(wanted, instances, choice, seen, intent, fingerprint)
     findings += decided.findings
     action = actions.of_service(decided.instances)
-    memory = _memory(wanted, backend, listing)
+    main_memory = _memory(wanted, backend, listing)
     service = {
         "name": wanted["name"],
         "backend": wanted["backend"],
@@ -167,10 +174,11 @@ def _service(
         "action": action,
         "concerned": only.concerns(intent["only"], wanted["name"]),
         "differences": decided.differences,
-        "advice": advice.topology(wanted, listing, cards) + choices.notes(choice, backend),
+        "advice": advice.topology(wanted, listing, cards, chosen["vllm_release"].partition("+")[0])
+        + choices.notes(choice, backend),
         "accepted": bool(seen and seen["accepted"]) and action == actions.KEEP,
-        "memory_mib": memory * len(instances),
-        "instance_memory_mib": memory,
+        "memory_mib": main_memory * len(instances),
+        "instance_memory_mib": main_memory,
         "shm_mib": int(backend["shm_mib"]),
         "visibility": str(backend.get("visibility", "")),
         "cards": choice.judged,

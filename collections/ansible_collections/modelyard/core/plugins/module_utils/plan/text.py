@@ -10,6 +10,7 @@ from typing import Any, Collection, Dict, List, Mapping, Sequence
 from ansible_collections.modelyard.core.plugins.module_utils.plan import acceptance_text, shortened
 from ansible_collections.modelyard.core.plugins.module_utils.plan.actions import SERVED
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import ORDER, REFUSE, count, grouped, ordered, refusals
+from ansible_collections.modelyard.core.plugins.module_utils.plan.memory.line import memory_line
 from ansible_collections.modelyard.core.plugins.module_utils.survey.http import reachable
 
 #: Columns that a terminal has as a rule; lines of advice are broken there.
@@ -58,6 +59,8 @@ def plan(plan: Mapping[str, Any]) -> str:
     lines += cards(plan["cards"])
     for service in plan["services"]:
         lines.append(f"  model   {service['model']['path']} ({_presence(service['model'])})")
+    for service in plan["services"]:
+        lines.append(f"  memory  {service['name']}: {memory_line(service['memory'])}")
     for service in [*plan["services"], *plan["gateways"]]:
         lines += [f"  change  {service['name']}: {line}" for line in service["differences"]]
     for service in plan["services"]:
