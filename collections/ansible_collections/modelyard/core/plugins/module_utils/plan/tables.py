@@ -117,6 +117,11 @@ def bench(version: str) -> Dict[str, Any]:
     return bench_table(known.release, read_yaml(DATA / "vllm" / "bench.yml")) if known else {}
 
 
+def architectures() -> Dict[str, Any]:
+    """Architectures that vLLM serves by release (data/vllm/architectures.yml). Whoever gets them must not change them."""
+    return read_yaml(DATA / "vllm" / "architectures.yml")
+
+
 def memory() -> Dict[str, Any]:
     """Rules and estimates of the memory plan (data/memory.yml). Whoever gets them must not change them."""
     return read_yaml(DATA / "memory.yml")
@@ -131,6 +136,7 @@ def read_all() -> None:
     """Read every table that a plan may need, for processes that are made from this one."""
     read_yaml(DATA / "backends.yml")
     memory()
+    architectures()
     for release in {str(backend(name)["vllm_release"]) for name in backends()}:
         vllm(release)
     for name in runtime_names():
