@@ -282,7 +282,7 @@ def test_the_table_shows_every_card_and_marks_what_is_estimated():
     plans = planner.plan(worlds.intent(worlds.gpu_service()), worlds.nvidia(models={worlds.MODEL: listing()}))
     lines = words.report(plans["services"], "box").splitlines()
     assert lines[0] == "Memory plan for box"
-    assert lines[1].startswith("qwen3-14b-32k: fits: 14 GiB weights, 28 GiB KV cache of 48 GiB a card, ")
+    assert lines[1].startswith("qwen3-14b-32k: fits: 14 GiB weights, 27 GiB KV cache of 48 GiB a card, ")
     assert lines[1].endswith(" request(s) of 4096 tokens at once (estimated)")
     assert [line.split()[:2] for line in lines[3:5]] == [["0", "0"], ["0", "1"]]
     assert "* estimated before a start" in lines[5]
@@ -298,6 +298,17 @@ def test_a_service_that_stays_as_it_is_has_a_plan_and_no_finding():
     found = planner.plan(worlds.intent(worlds.gpu_service()), {**kept, "cards": {**kept["cards"], "nvidia": full}})
     assert found["services"][0]["memory"]["verdict"] == "fits"
     assert [item for item in found["findings"] if "MEMORY" in item["id"]] == []
+
+
+def test_a_service_that_this_run_leaves_alone_takes_what_it_holds_and_no_more():
+    one = {"replicas": 1, "tensor_parallel_size": 1}
+    first = worlds.gpu_service(name="first", cards=["0"], topology=one)
+    second = worlds.gpu_service(name="second", cards=["0"], topology=one, listen={"base_port": 9000})
+    seen = worlds.nvidia(models={worlds.MODEL: listing(config={**QWEN3_14B, "architectures": ["Qwen3ForCausalLM"]})})
+    both = planner.plan(worlds.intent(first, second), seen)
+    assert [service["memory"]["rows"][0]["lacks"] for service in both["services"]] == ["free", "free"]
+    only = planner.plan(worlds.intent(first, second, only={"first": []}), seen)
+    assert only["services"][0]["memory"]["rows"][0]["beside"] == 0
 
 
 @given(

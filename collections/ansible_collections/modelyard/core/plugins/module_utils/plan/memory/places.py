@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ansible_collections.modelyard.core.plugins.module_utils.plan import tables
+from ansible_collections.modelyard.core.plugins.module_utils.plan import launch, tables
 from ansible_collections.modelyard.core.plugins.module_utils.plan.checks import lookup
 from ansible_collections.modelyard.core.plugins.module_utils.plan.memory import estimates, plan
 from ansible_collections.modelyard.core.plugins.module_utils.plan.numbers import number
@@ -33,8 +33,9 @@ def names(service: Mapping[str, Any], survey: Mapping[str, Any]) -> Dict[Optiona
 def wanted(service: Mapping[str, Any], backend: Mapping[str, Any]) -> plan.Wanted:
     """What of a service concerns its memory."""
     cpu = int(backend["kv_cache_default_mib"]) * MIB if backend.get("cores_as_cards") else None
-    release = str(service["runtime"]["vllm_release"]).partition("+")[0]
-    return plan.Wanted(service["engine"], int(service["topology"]["tensor_parallel_size"]), service["backend"], release, cpu)
+    return plan.Wanted(
+        _options(service), int(service["topology"]["tensor_parallel_size"]), service["backend"], _release(service), cpu
+    )
 
 
 def _places(
@@ -56,9 +57,9 @@ def _places(
 
 
 def _others(card: Mapping[str, Any], services: Sequence[Mapping[str, Any]], survey: Mapping[str, Any]) -> Optional[int]:
-    """Bytes in use that stay when the services of the plan have ended; None where it cannot be told."""
+    """Bytes in use that stay when the services of this run have ended; None where it cannot be told."""
     used, takes = card.get("memory_used_mib"), lookup.named(card, survey)
-    planned = {entry["name"] for entry in services}
+    planned = {entry["name"] for entry in services if entry["concerned"]}
     own = [pid for pid in {*takes, *card["holders"]} if lookup.owner(pid, survey) in planned]
     if used is None or any(takes.get(pid) is None for pid in own):
         return None
@@ -70,14 +71,24 @@ def _beside(index: int, total: int, this: Tuple[str, int], services: Sequence[Ma
     return sum(
         _asked(entry, total)
         for entry in services
+        if entry["backend"] == backend and entry["concerned"]
         for other in entry["instances"]
-        if entry["backend"] == backend and (entry["name"], other["index"]) != this and other["action"] != "stop"
+        if (entry["name"], other["index"]) != this and other["action"] not in ("stop", "leave")
         if any(index in rank for rank in other["cards"])
     )
 
 
 def _asked(service: Mapping[str, Any], total: int) -> int:
     """Bytes that an instance of a service takes of a card: its share, or with kv_cache_memory_bytes at least that."""
-    given = number(service["engine"].get("kv_cache_memory_bytes"))
-    share = estimates.engine(service["engine"], str(service["runtime"]["vllm_release"]).partition("+")[0], total).share
-    return given if given else int(total * share)
+    options = _options(service)
+    return number(options.get("kv_cache_memory_bytes")) or int(total * estimates.engine(options, _release(service), total).share)
+
+
+def _options(service: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the engine is started with: also what is written out where the inventory says nothing."""
+    table = tables.vllm(service["runtime"]["vllm_release"])
+    return launch.engine_options(service, table) if table["known"] else dict(service["engine"])
+
+
+def _release(service: Mapping[str, Any]) -> str:
+    return str(service["runtime"]["vllm_release"]).partition("+")[0]
