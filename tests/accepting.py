@@ -17,6 +17,7 @@ from typing import Any
 import stand_in
 import yaml
 from harness import ROOT, WORKER, Site, free_port, session_of
+from simulators.engine.install import complete_model
 
 NAME = f"accept-{WORKER}"
 SECRET = "sk-accept-2f9d71c3e5a84b60"
@@ -26,8 +27,7 @@ SECRET = "sk-accept-2f9d71c3e5a84b60"
 def deployed(folder: Path) -> Iterator[Site]:
     """Two instances of a stand-in for vLLM, deployed by the playbook."""
     machine = stand_in.Machine(folder, "")
-    for name in ("tokenizer.json", "tokenizer_config.json", "model.safetensors"):
-        (machine.model / name).write_text("x", encoding="utf-8")
+    complete_model(machine.model)
     service = {
         "name": NAME,
         "model": {"id": "tiny", "path": str(machine.model)},

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.plan import tables
 from harness import Run, Site, alive, end, free_port, until
+from simulators.engine.install import complete_model
 from stand_in import Machine
 
 NAME = "two-slots"
@@ -27,8 +28,7 @@ QUICK = {"load_test_input_tokens": 20, "load_test_output_tokens": 20, "load_test
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("load")
     machine = Machine(folder, "")
-    for name in ("tokenizer.json", "tokenizer_config.json", "model.safetensors"):
-        (machine.model / name).write_text("x", encoding="utf-8")
+    complete_model(machine.model)
     port = free_port(2)
     settings = json.loads((machine.environment / "stand-in.json").read_text(encoding="utf-8"))
     settings["token_s"] = 0.005

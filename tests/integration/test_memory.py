@@ -11,6 +11,7 @@ from harness import BIN, ROOT, Site
 from unit import safetensors_files
 
 CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
     **{"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32},
     **{"hidden_size": 128, "intermediate_size": 256, "vocab_size": 512, "dtype": "bfloat16", "max_position_embeddings": 4096},
 }

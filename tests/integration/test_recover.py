@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from harness import ROOT, Run, Site, end
+from simulators.engine.install import complete_model
 from simulators.install import install
 
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root may reset a card")
@@ -61,9 +62,7 @@ def wanted(site: Site, **changes: Any) -> dict[str, Any]:
     (environment / "bin").mkdir(parents=True)
     (environment / "bin/python").symlink_to(sys.executable)
     model.mkdir()
-    (model / "config.json").write_text(json.dumps({"max_position_embeddings": 4096}), encoding="utf-8")
-    for name in ("tokenizer.json", "tokenizer_config.json", "model.safetensors"):
-        (model / name).write_text("x", encoding="utf-8")
+    complete_model(model, max_position_embeddings=4096)
     return {
         "name": "on-two-cards",
         "backend": "nvidia",

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from harness import ROOT, Run, Site, end, free_port
+from simulators.engine.install import complete_model
 
 
 def service(site_home: Path, **changes: Any) -> dict[str, Any]:
@@ -47,9 +48,7 @@ def model(tmp_path: Path) -> Path:
     """A model folder that is complete as far as names go."""
     folder = tmp_path / "model"
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({"max_position_embeddings": 4096}), encoding="utf-8")
-    for name in ("tokenizer.json", "tokenizer_config.json", "model.safetensors"):
-        (folder / name).write_text("x", encoding="utf-8")
+    complete_model(folder, max_position_embeddings=4096)
     return folder
 
 

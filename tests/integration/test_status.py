@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from harness import BIN, ROOT, RUNTIMES, Run, Site, alive, free_port, session_of, until
+from simulators.engine.install import complete_model
 
 stand_in = pytest.importorskip("stand_in", reason="the stand-in for vLLM is not in this checkout")
 NAME = "two-in-one"
@@ -31,8 +32,7 @@ def real_packages() -> list[Path]:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("status")
     machine = stand_in.Machine(folder, "")
-    for name in ("tokenizer.json", "tokenizer_config.json", "model.safetensors"):
-        (machine.model / name).write_text("x", encoding="utf-8")
+    complete_model(machine.model)
     if real_packages():
         (place,) = machine.environment.glob("lib/python3*/site-packages/torch")
         text = REAL_TORCH.format(place=str(real_packages()[-1].parent))

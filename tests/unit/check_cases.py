@@ -16,6 +16,7 @@ from ansible.template import Templar
 from ansible_collections.modelyard.core.plugins.action import survey_host
 from ansible_collections.modelyard.core.plugins.module_utils.judge import card_causes, card_report
 from ansible_collections.modelyard.core.plugins.module_utils.plan import card_test_request, diagnose, planner, recovery, reset
+from ansible_collections.modelyard.core.plugins.module_utils.plan.checkpoint import files as checkpoint_files
 from unit import worlds
 
 Findings = list[dict[str, str]]
@@ -873,6 +874,54 @@ def with_weights(gib: float, exact: bool) -> dict[str, Any]:
     return worlds.nvidia(models={worlds.MODEL: worlds.listing(**changes)})
 
 
+def with_model(**changes: Any) -> Findings:
+    """Findings of a plan whose model's folder looks like this."""
+    return found(worlds.survey(models={worlds.MODEL: worlds.listing(**changes)}), worlds.service())
+
+
+MODEL = [
+    (
+        "PF-MODEL-DAMAGED",
+        lambda: with_model(damaged={"tokenizer.json": "it is a web page, as a server sends it in place of a file"}),
+        "box:/srv/models/tiny-qwen3",
+        "files of the model of tiny-qwen3 are damaged: tokenizer.json: it is a web page, as a server sends it in place of a file",
+        "fetch just these files again; the rest can stay",
+    ),
+    (
+        "PF-MODEL-CONFIG",
+        lambda: with_model(config={"architectures": ["AquilaForCausalLM"]}),
+        "box:/srv/models/tiny-qwen3/config.json",
+        "tiny-qwen3: AquilaForCausalLM is served no more by vLLM 0.32.0 (gone in 0.25.1 at the latest)",
+        "serve it from a runtime with an earlier vLLM",
+    ),
+    (
+        "PF-MODEL-DOUBT",
+        lambda: with_model(config={"model_type": "qwen2"}),
+        "box:/srv/models/tiny-qwen3/config.json",
+        "tiny-qwen3: it states no rope_theta: the default of transformers holds, silently, also where the model was trained with "
+        "another",
+        "take config.json from the model's original folder; Qwen2.5 and Llama 3 have other values than the default",
+    ),
+    (
+        "PF-MODEL-TEMPLATE",
+        lambda: with_model(template=""),
+        "box:/srv/models/tiny-qwen3",
+        "the model of tiny-qwen3 has no chat template: /v1/chat/completions would answer 400",
+        checkpoint_files.TEMPLATE,
+    ),
+    (
+        "PF-MODEL-ADAPTER",
+        lambda: with_model(
+            files={"config.json": 0, "adapter_config.json": 1},
+            adapter={"config": {"base_model_name_or_path": "Qwen/Qwen2-1.5B"}, "modules": {}, "other": [], "problem": ""},
+        ),
+        "box:/srv/models/tiny-qwen3",
+        "the folder of tiny-qwen3 holds an adapter of Qwen/Qwen2-1.5B, and no model",
+        "merge it into its base and name the result, or name the base and serve it with engine.enable_lora and lora_modules",
+    ),
+]
+
+
 SMALLER = "a smaller or quantised checkpoint, or larger cards: nothing that can be set makes it fit"
 WHOLE = "playbooks/memory.yml shows the whole plan"
 MEMORY = [
@@ -880,14 +929,14 @@ MEMORY = [
         "PF-MEMORY-PLAN",
         lambda: of_gpus(with_weights(1000, exact=True)),
         "box:card 0 (0000:01:00.0), box:card 1 (0000:02:00.0)",
-        "qwen3-14b-32k: the weights alone take 500 GiB on each of 2 rank(s), 0.92 of the card is 44 GiB",
+        "qwen3-14b-32k: the weights alone take 500 GiB on each of 2 rank(s), 0.9 of the card is 43 GiB",
         f"{SMALLER}. {WHOLE}",
     ),
     (
         "PF-MEMORY-FREE",
         lambda: of_gpus(card(memory_used_mib=30004), checks={"PF-MEMORY-HELD": "off"}),
         "box:card 1 (0000:02:00.0)",
-        "qwen3-14b-32k: the engine asks for 43 GiB of the card (0.92 of 48 GiB) and does not start unless that is free; "
+        "qwen3-14b-32k: the engine asks for 43 GiB of the card (0.9 of 48 GiB) and does not start unless that is free; "
         "29 GiB are in use",
         f"wait until that memory is free, or take other cards; or engine.gpu_memory_utilization: 0.37 would fit. {WHOLE}",
     ),
@@ -954,4 +1003,4 @@ DIAGNOSIS = [
 ]
 
 
-CASES = [*REACHING, *DRIVERS, *CARDS, *USERS, *PROCESSES, *HOST, *MEMORY, *RECOVERY, *DIAGNOSIS]
+CASES = [*REACHING, *DRIVERS, *CARDS, *USERS, *PROCESSES, *HOST, *MODEL, *MEMORY, *RECOVERY, *DIAGNOSIS]

@@ -114,10 +114,13 @@ def listing(**changes: Any) -> dict[str, Any]:
             "tokenizer_config.json": 300,
         },
         "shards": [],
-        "config": {"max_position_embeddings": 32768},
+        "config": {"architectures": ["Qwen3ForCausalLM"], "max_position_embeddings": 32768},
         "tensors": None,
         "damaged": {},
         "absent": {"count": 0, "first": []},
+        "template": "{{ messages }}",
+        "template_problem": "",
+        "adapter": None,
     }
     return merged(base, changes)
 

@@ -8,7 +8,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.modelyard.core.plugins.module_utils.plan import planner, tables, text
-from ansible_collections.modelyard.core.plugins.plugin_utils import refuse, surveying
+from ansible_collections.modelyard.core.plugins.plugin_utils import chat_template, refuse, surveying
 from ansible_collections.modelyard.core.plugins.plugin_utils.plain import plain
 
 display = Display()
@@ -28,11 +28,13 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         if found:
             result.update(said)
             return refuse.result(result, f"The survey of {variables.get('inventory_hostname', '')}", found, intent["show"])
-        plan = planner.plan(intent, plain(said["survey"]))
+        survey = plain(said["survey"])
+        chat_template.judge(survey)
+        plan = planner.plan(intent, survey)
         if plan["services"] or plan["cards"]:
             display.display("\n" + text.plan(plan))
         # The survey as one text: Ansible walks through every value of a result several times, which is most of the control
         # node's work with a hundred hosts, and hardly anybody reads it.
-        result.update(plan, survey_json=json.dumps(plain(said["survey"])), changed=False)
+        result.update(plan, survey_json=json.dumps(survey), changed=False)
         result.update({key: said[key] for key in ("ansible_facts", "warnings", "deprecations") if key in said})
         return result

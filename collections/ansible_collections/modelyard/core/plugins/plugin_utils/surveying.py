@@ -11,6 +11,7 @@ from typing import Any
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible_collections.modelyard.core.plugins.module_utils.plan import gateway, tables
+from ansible_collections.modelyard.core.plugins.module_utils.plan.checkpoint import adapters
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
 from ansible_collections.modelyard.core.plugins.module_utils.plan.intent import instance_ports, session
 from ansible_collections.modelyard.core.plugins.plugin_utils import control, old_python
@@ -34,7 +35,10 @@ def request(intent: Mapping[str, Any], more_services: Iterable[str] = ()) -> dic
         "runtimes": [s["runtime_path"] for s in services if s["runtime_path"]],
         # Only the digests go to a host, not the locks. Names that are no lock are refused by the planner.
         "locks": {name: known.digest for name in sorted(locks) if (known := tables.runtime(name))},
-        "models": [s["model"]["path"] for s in services],
+        "models": [
+            *(s["model"]["path"] for s in services),
+            *(path for s in services for path in adapters.paths(s["engine"]).values()),
+        ],
         "services": [*(s["name"] for s in services), *gateways, *more_services],
         "ports": sorted({port for service in services for port in [*instance_ports(service), *gateway.ports(service)]}),
         "programs": sorted({s["gateway"]["kind"] for s in services} - {gateway.NONE, gateway.OURS}),

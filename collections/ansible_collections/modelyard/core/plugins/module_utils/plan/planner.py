@@ -18,6 +18,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan import (
     actions,
     advice,
     baseline,
+    checkpoint,
     checks,
     choose_cards,
     gateway,
@@ -115,7 +116,7 @@ def _service(
     engine = launch.engine_findings(wanted["engine"], table, where)
     findings += engine
     listing = survey["models"].get(wanted["model"]["path"])
-    findings += _model(wanted, listing, survey)
+    findings += _model(wanted, listing, survey, chosen["vllm_release"].partition("+")[0])
     findings += choices.findings(choice, survey, where)
     findings += advice.findings(wanted, listing, where)
     fingerprint = model.fingerprint(listing)
@@ -146,6 +147,7 @@ def _service(
     decided = actions.decide(wanted, instances, choice, seen, intent, fingerprint)
     findings += decided.findings
     action = actions.of_service(decided.instances)
+    launched = {**wanted, "engine": launch.engine_options(wanted, table)} if table["known"] else wanted
     main_memory = _memory(wanted, backend, listing)
     service = {
         "name": wanted["name"],
@@ -174,7 +176,7 @@ def _service(
         "action": action,
         "concerned": only.concerns(intent["only"], wanted["name"]),
         "differences": decided.differences,
-        "advice": advice.topology(wanted, listing, cards, chosen["vllm_release"].partition("+")[0])
+        "advice": advice.topology(launched, listing, cards, chosen["vllm_release"].partition("+")[0])
         + choices.notes(choice, backend),
         "accepted": bool(seen and seen["accepted"]) and action == actions.KEEP,
         "memory_mib": main_memory * len(instances),
@@ -187,7 +189,7 @@ def _service(
     return service, findings
 
 
-def _model(wanted: Mapping[str, Any], listing: Optional[Mapping[str, Any]], survey: Mapping[str, Any]) -> Findings:
+def _model(wanted: Mapping[str, Any], listing: Optional[Mapping[str, Any]], survey: Mapping[str, Any], release: str) -> Findings:
     path = wanted["model"]["path"]
     where = f"{survey['host']['name']}:{path}"
     if listing and listing["problem"]:
@@ -198,17 +200,14 @@ def _model(wanted: Mapping[str, Any], listing: Optional[Mapping[str, Any]], surv
             return []
         do = f"put {wanted['model']['id']} there, or correct model.path"
         return [finding("PF-MODEL-MISSING", where, f"the model folder of {wanted['name']} is not there", do)]
-    missing = model.missing_files(listing)
-    if missing:
-        what = f"the model of {wanted['name']} lacks {', '.join(missing)}"
-        return [finding("PF-MODEL-INCOMPLETE", where, what, "copy just these files there; the rest can stay")]
+    found = checkpoint.findings(wanted, listing, survey, release)
     longest, length = model.longest_context(listing), number(wanted["engine"].get("max_model_len"))
     stretched = "hf_overrides" in wanted["engine"]  # then config.json does not decide
     if longest and length and length > longest and not stretched:
         what = f"{length} tokens are wanted, config.json of the model says {longest}"
         do = f"set at most {longest}, or give the model longer positions with hf_overrides"
-        return [finding("PF-MODEL-CONTEXT", f"modelyard_services[{wanted['name']}].engine.max_model_len", what, do)]
-    return []
+        found.append(finding("PF-MODEL-CONTEXT", f"modelyard_services[{wanted['name']}].engine.max_model_len", what, do))
+    return found
 
 
 def _shared_cards(services: Sequence[Mapping[str, Any]]) -> Findings:

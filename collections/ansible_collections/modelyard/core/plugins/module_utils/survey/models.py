@@ -7,9 +7,14 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout
-from ansible_collections.modelyard.core.plugins.module_utils.survey import safetensors
+from ansible_collections.modelyard.core.plugins.module_utils.survey import adapter, safetensors
 
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+#: Files that an engine reads as JSON.
+JSONS = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "preprocessor_config.json", *INDEXES)
+#: What Git writes in place of a large file that it has not fetched.
+POINTER, POINTER_BYTES = b"version https://git-lfs", 1024
+TEMPLATE_BYTES = 2**17
 #: So many names of tensors are brought back of a long list.
 FEW = 5
 
@@ -18,14 +23,16 @@ def model_listing(path: str) -> Dict[str, Any]:
     """A model folder: `files` by relative name and size, `shards` that its index names, `config` (config.json), and
 
     tensors   what the weights hold, summed up (safetensors.summed); None where no header could be read
-    damaged   what is wrong with the weights' files: {name: words}
+    damaged   what is wrong with files: {name: words}
     absent    names of tensors that the index places in a file that lacks them: {count, first}
+    template  the chat template as it lies there; empty where there is none. `template_problem` is filled in by who has Jinja
+    adapter   what an adapter's folder holds (adapter.look); None for a model
 
     `problem` says what this user may not read; the rest then holds what it may.
     """
     folder = Path(path)
     listing: Dict[str, Any] = {"path": path, "exists": False, "problem": "", "files": {}, "shards": [], "config": {}}
-    listing.update(tensors=None, damaged={}, absent={"count": 0, "first": []})
+    listing.update(tensors=None, damaged={}, absent={"count": 0, "first": []}, template="", adapter=None, template_problem="")
     try:
         listing["exists"] = folder.is_dir()
         for file in sorted(folder.rglob("*")) if listing["exists"] else ():
@@ -43,7 +50,49 @@ def model_listing(path: str) -> Dict[str, Any]:
             break
     listing["config"] = _mapping(layout.read_json(folder / "config.json"))
     listing.update(_weights(folder, listing, _mapping(index.get("weight_map"))))
+    listing["damaged"].update(_texts(folder, listing["files"]))
+    listing["template"] = _template(folder)
+    listing["adapter"] = adapter.look(folder)
     return listing
+
+
+def _texts(folder: Path, files: Mapping[str, int]) -> Dict[str, str]:
+    """Files beside the weights that are not what their name says: no JSON, or a pointer in place of the file."""
+    found = {}
+    for name, size in files.items():
+        pointed = 0 < size < POINTER_BYTES and _begin(folder / name).startswith(POINTER)
+        if pointed:
+            found[name] = "it is a pointer of Git LFS: the file itself was not fetched (git lfs pull)"
+        elif name in JSONS and size and layout.read_json(folder / name) is None:
+            begin = _begin(folder / name).lstrip()[:1]
+            found[name] = "it is a web page, as a server sends it in place of a file" if begin == b"<" else "it is no JSON"
+    return found
+
+
+def _begin(path: Path) -> bytes:
+    try:
+        with path.open("rb") as stream:
+            return stream.read(64)
+    except OSError:
+        return b""
+
+
+def _template(folder: Path) -> str:
+    """The chat template; of several the one named default. What transformers 5 reads, in its order."""
+    try:
+        path = folder / "chat_template.jinja"
+        if path.is_file():
+            return path.read_text(encoding="utf-8", errors="replace")[:TEMPLATE_BYTES]
+    except OSError:
+        return ""
+    for name in ("chat_template.json", "tokenizer_config.json"):
+        said = (layout.read_json(folder / name) or {}).get("chat_template")
+        if isinstance(said, list):
+            named = {str(entry.get("name")): entry.get("template") for entry in said if isinstance(entry, dict)}
+            said = named.get("default") or next(iter(named.values()), "")
+        if isinstance(said, str) and said:
+            return said[:TEMPLATE_BYTES]
+    return ""
 
 
 def _weights(folder: Path, listing: Mapping[str, Any], placed: Mapping[str, Any]) -> Dict[str, Any]:
