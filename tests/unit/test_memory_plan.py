@@ -173,6 +173,7 @@ def test_what_cuda_gives_away_of_a_card_is_near_what_engines_have_printed(shown_
         ("0.20.0", 24, 0.92, 2048, 256, True),
         ("0.32.0", 80, 0.92, 8192, 1024, True),
         ("", 80, 0.92, 8192, 1024, True),
+        ("dev", 24, 0.92, 2048, 256, True),  # a build that says no release
     ],
 )
 def test_defaults_are_those_of_the_release_and_the_card(release, gib, share, batched, seqs, inside):

@@ -65,7 +65,7 @@ def test_a_display_belongs_to_an_idle_card():
 
 def test_no_switch_makes_a_recovery_go_on():
     switches = {"PF-MEMORY-HELD": "off", "PF-STRANGER": "note", "PF-CARD-NEEDS-RESET": "off"}
-    assert ids(held(memory_used_mib=30004), checks=switches) == ["RC-BASELINE"]
+    assert ids(held(memory_used_mib=30004), checks=switches) == ["PF-MEMORY-FREE", "RC-BASELINE"]
 
 
 def test_all_findings_come_at_once_with_those_of_the_plan():

@@ -59,7 +59,7 @@ def cache(layout: Layout, engine: Mapping[str, Any], backend: str, release: str 
     if backend == "cpu" and any(kind.name == LATENT for kind in layout.kinds):
         block = LATENT_BLOCK_CPU
     batched = number(engine.get("max_num_batched_tokens")) or BATCHED
-    counted = not release or order(release) >= order(COUNTED_FROM)
+    counted = not order(release) or order(release) >= order(COUNTED_FROM)
     twice = counted and backend != "cpu" and engine.get("async_scheduling") is not False
     held = 2 if engine.get("enable_prefix_caching") is not False else 1  # `align`: the state before the last block as well
     return Cache(layout, _with_states(layout, max(1, block)), (BATCHES if twice else 1) * batched, held)

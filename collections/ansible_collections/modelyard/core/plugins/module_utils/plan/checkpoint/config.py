@@ -53,8 +53,10 @@ def served(architecture: str, release: str) -> Optional[bool]:
     table = tables.architectures()
     history = table["architectures"].get(architecture)
     now, known = order(release), [order(name) for name in table["releases"]]
+    if not known[0] <= now <= known[-1]:
+        return None
     if history is None:
-        return False if known[0] <= now <= known[-1] else None
+        return False
     before, after = [name for name in known if name <= now], [name for name in known if name >= now]
     around = {_at(history, name) for name in (before[-1:] + after[:1])}
     return around.pop() == "there" if before and len(around) == 1 else None

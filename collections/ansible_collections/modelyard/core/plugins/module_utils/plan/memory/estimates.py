@@ -12,6 +12,8 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan.numbers import
 from ansible_collections.modelyard.core.plugins.module_utils.plan.vllm_table import order
 
 GIB = 2**30
+#: A release that says nothing (`dev`) is taken for the newest.
+NEWEST = order("99")
 
 
 class Engine(NamedTuple):
@@ -34,7 +36,7 @@ class Besides(NamedTuple):
 
 def engine(options: Mapping[str, Any], release: str, total: int) -> Engine:
     """`options`: of vLLM, as the service sets them; `total`: bytes of a card, 0 where it is not known."""
-    rules, now = tables.memory(), order(release or "99")
+    rules, now = tables.memory(), order(release) or NEWEST
     size = "large" if total >= rules["large_card_gib"] * GIB else "usual"
     set_share = options.get("gpu_memory_utilization")
     try:
