@@ -72,10 +72,24 @@ def test_a_runtime_is_made_from_a_folder_alone_and_then_whole(tmp_path: Path, wh
     make(one)
     assert one.complete()
     seen = runtimes.runtime(one.path, full=True)
-    assert (seen["complete"], seen["error"], seen["vllm"]) == (True, "", "0.32.0")
+    assert (seen["complete"], seen["error"], seen["vllm"]) == (True, "", "0.32.0+cpu")
     log = one.log.read_text(encoding="utf-8")
     assert "--no-index --find-links" in log  # the local torch was found, its index was not asked
     assert f"--index-url {NOWHERE}" not in log
+
+
+def test_one_that_is_as_it_was_made_is_not_imported_again(tmp_path: Path, wheels: Path) -> None:
+    one = making(tmp_path, wheels)
+    make(one)
+    (package,) = Path(one.path).glob("lib/python3*/site-packages/vllm")
+    with (package / "__init__.py").open("r+") as file:  # written over in place, which no folder shows
+        file.write("raise ImportError('gone')\n")
+    assert runtimes.runtime(one.path, full=True)["error"] == ""
+    (package / "__pycache__").mkdir(exist_ok=True)
+    (package / "__pycache__" / "more.pyc").touch()
+    assert runtimes.runtime(one.path, full=True)["error"] == ""
+    (package / "entrypoints" / "cli" / "main.py").unlink()
+    assert runtimes.runtime(one.path, full=True)["error"] == "ImportError: gone"
 
 
 def test_a_half_made_one_does_not_count_and_is_made_again(tmp_path: Path, wheels: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Dict, Iterator, List, NamedTuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
 from ansible_collections.modelyard.core.plugins.module_utils.survey import wheelhouse
-from ansible_collections.modelyard.core.plugins.module_utils.survey.runtimes import COMPLETE, FULL_CHECK
+from ansible_collections.modelyard.core.plugins.module_utils.survey.runtimes import COMPLETE, FULL_CHECK, seal
 
 NEXT_STEP = (
     "When an index cannot be reached from this host: set runtime_index_url and runtime_torch_index_url to mirrors, or "
@@ -112,7 +112,7 @@ class Making(NamedTuple):
         self._run([str(self.folder / "bin" / "python"), "-c", self.check or FULL_CHECK])
         says = self._refuse_what_is_not_expected()
         frozen = subprocess.run([*self._pip(), "freeze"], capture_output=True, text=True, check=False).stdout.splitlines()
-        made = {"digest": self.digest, "made_at": time.time(), "packages": sorted(frozen), "says": says}
+        made = {"digest": self.digest, "made_at": time.time(), "packages": sorted(frozen), "says": says, "seal": seal(self.path)}
         layout.write_json(self.folder / COMPLETE, {**made, **self._kind()})
         (self.folder / MAKING).unlink()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import re
@@ -63,8 +64,32 @@ def pythons(path: str) -> Dict[str, str]:
     return found
 
 
+def seal(path: str) -> str:
+    """A hash over the folders of a runtime and when each was last changed; reads no file. Caches of byte code do not count.
+
+    A package that was added, removed or replaced since changes it. A file that was written over in place does not, nor does what the
+    host itself has lost.
+    """
+    found, waiting = hashlib.sha256(), [path]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            with os.scandir(folder) as entries:
+                inner = sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False) and entry.name != "__pycache__")
+            # The folder itself gets its last file after the seal was made.
+            changed = 0 if folder == path else os.stat(folder).st_mtime_ns
+        except OSError as exc:
+            return f"{folder}: {exc.strerror or exc}"  # fits no seal that was written down
+        found.update(f"{os.path.relpath(folder, path)} {changed}\n".encode("utf-8", "surrogateescape"))
+        waiting += inner
+    return found.hexdigest()
+
+
 def runtime(path: str, full: bool) -> Dict[str, Any]:
-    """Is there a whole runtime, and can it import vllm? `full` imports it (seconds), else its packages are looked up."""
+    """Is there a whole runtime, and can it import vllm? `full` imports it (seconds), else its packages are looked up.
+
+    One of ours that is as it was when it was made and proven is not imported again.
+    """
     folder = Path(path)
     found: Dict[str, Any] = {"exists": os.path.isdir(path), "complete": False, "error": "", "vllm": ""}
     if not found["exists"]:
@@ -77,6 +102,7 @@ def runtime(path: str, full: bool) -> Dict[str, Any]:
         return found
     if made and made.get("check"):  # one without vLLM; it was proven when it was made, and no service runs from it
         return found
+    full = full and not (made and made.get("seal") == seal(path))
     try:
         done = subprocess.run(
             [str(program), "-c", FULL_CHECK if full else QUICK_CHECK],

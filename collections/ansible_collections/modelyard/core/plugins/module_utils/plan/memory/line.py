@@ -12,6 +12,8 @@ def memory_line(found: Mapping[str, Any]) -> str:
     row = tightest(found["rows"])
     if not row:
         return "no card: nothing can be said"
+    if not found["weights"]["rank"]:
+        return "not known before the weights are there"
     each = f"{size(found['weights']['rank'])} weights"
     kv = f"{size(row['cache'])} KV cache" if row["cache"] is not None else "KV cache not known"
     of = f" of {size(row['total'])} a card" if row["total"] else ""
