@@ -178,6 +178,7 @@ def test_a_runtime_is_judged_by_what_its_own_python_says(tmp_path):
         "complete": False,
         "error": "",
         "vllm": "0.32.0+cpu",
+        "contents": {},
     }
     (runtime / "modelyard.json").write_text("{}")
     assert runtimes.runtime(str(runtime), full=False)["complete"] is True

@@ -58,6 +58,7 @@ def service(**changes: Any) -> dict[str, Any]:
         "runtime": "",
         "runtime_path": RUNTIME,
         "vllm_release": "",
+        "stack": {"torch": "", "cuda": ""},
         "supervisor": "plain",
         "start": {"stagger_s": 5.0, "wave": 1},
         "logs": {"cap_mib": 256, "keep": 20},
@@ -95,6 +96,8 @@ def intent(*services: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "show": True,
         "run": "control 4711 1",
         "only": {},
+        "stack": {"driver": "", "flavour": "auto", "cuda_toolkit": "none", "dtk": "", "vllm": "", "torch": "", "cuda": ""},
+        "today": "2026-11",
         "gateway_package": "0123456789abcdef",
         "services": list(services) or [service()],
     }
@@ -166,6 +169,7 @@ def survey(**changes: Any) -> dict[str, Any]:
         "programs": {},
         "listeners": [],
         "environment": {"proxies": [], "visibility": []},
+        "stack": {"system": {"id": "debian", "version": "12", "name": "Debian GNU/Linux 12 (bookworm)"}, "glibc": "2.36"},
         "limits": {
             "nofile": [1024, 524288],
             "nproc": [250000, 250000],
@@ -183,7 +187,7 @@ def survey(**changes: Any) -> dict[str, Any]:
         "raw": [],
         "baseline": {},
         "lock": None,
-        "runtimes": {RUNTIME: {"exists": True, "complete": False, "error": "", "vllm": "0.32.0"}},
+        "runtimes": {RUNTIME: {"exists": True, "complete": False, "error": "", "vllm": "0.32.0", "contents": {}}},
         "wheelhouse": {"path": "", "problem": "", "folders": {}},
         "models": {MODEL: listing()},
         "services": {},

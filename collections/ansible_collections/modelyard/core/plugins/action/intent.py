@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             show=boolean(show),
             run=control.run_id(),
             only=about,
+            stack=wanted["modelyard_stack"],
+            today=f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m}",
             gateway_package=program.gateway_digest() if any(map(gateway.wanted, services)) else "",
             services=[{**s, "key_hash": _hash(s["name"], keys.get(s["name"]))} for s in services],
         )

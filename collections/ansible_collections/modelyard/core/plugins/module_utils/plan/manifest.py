@@ -18,7 +18,7 @@ PARAMETERS = (
 )
 #: What a plan says about this one run, the estimate or the wish behind it, and not about what is deployed.
 OF_THE_RUN = (
-    *("action", "differences", "accepted", "advice", "left_out", "concerned", "eager_off", "metrics", "load", "structured"),
+    *("action", "differences", "accepted", "advice", "left_out", "concerned", "eager_off", "metrics", "load", "structured", "stack"),
     *("memory_mib", "instance_memory_mib", "shm_mib", "cards", "asked_cards", "memory"),
 )
 OF_AN_INSTANCE = ("name", "index", "port", "session", "cards", "devices", "argv", "environment", "settings", "digest")

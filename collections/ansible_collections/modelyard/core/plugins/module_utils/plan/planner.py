@@ -31,11 +31,13 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan import (
 )
 from ansible_collections.modelyard.core.plugins.module_utils.plan import choice as choices
 from ansible_collections.modelyard.core.plugins.module_utils.plan.checks import lookup
+from ansible_collections.modelyard.core.plugins.module_utils.plan.checks import stack as stack_checks
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import OFF, finding, noted, ordered, refusals, switched
 from ansible_collections.modelyard.core.plugins.module_utils.plan.intent import instance_ports, session
 from ansible_collections.modelyard.core.plugins.module_utils.plan.memory import findings as memory_findings
 from ansible_collections.modelyard.core.plugins.module_utils.plan.memory import places
 from ansible_collections.modelyard.core.plugins.module_utils.plan.numbers import number
+from ansible_collections.modelyard.core.plugins.module_utils.plan.stack import verdict
 
 Findings = List[Dict[str, str]]
 
@@ -65,6 +67,8 @@ def plan(intent: Mapping[str, Any], survey: Mapping[str, Any]) -> Dict[str, Any]
     beside_them, own = runtime.further(intent, survey)
     found += own
     found += checks.findings(intent, survey, services, gateways)
+    stack = verdict.host(intent, survey, [service for service in services if service["concerned"]], tables.stack())
+    found += stack_checks.findings(stack, survey, services)
     told = [*memory_findings.without_explained(found), *beside]
     switched_off = sorted({f["id"] for f in told if intent["checks"].get(f["id"]) == OFF})
     found = memory_findings.without_explained(switched(found, intent["checks"])) + noted(switched(beside, intent["checks"]))
@@ -80,6 +84,7 @@ def plan(intent: Mapping[str, Any], survey: Mapping[str, Any]) -> Dict[str, Any]
         "switched_off": switched_off,
         "baseline": baseline.recorded(survey),
         "cards": _card_rows(survey),
+        "stack": stack,
         "python": survey["python"]["path"],
         "digest": survey["digest"],
         "changes": [s["name"] for s in [*services, *gateways] if s["action"] in (actions.START, actions.RESTART)],
@@ -168,6 +173,7 @@ def _service(
         "load": dict(wanted["load"]),
         "secured": bool(wanted["key_hash"]),
         "runtime": chosen,
+        "stack": dict(wanted["stack"]),
         "metrics": dict(table["metrics"]),
         "structured": table["structured"],
         "eager_off": launch.option("enforce_eager", False, table),

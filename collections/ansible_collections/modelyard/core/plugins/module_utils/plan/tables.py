@@ -127,6 +127,13 @@ def memory() -> Dict[str, Any]:
     return read_yaml(DATA / "memory.yml")
 
 
+@functools.cache
+def stack() -> Dict[str, Any]:
+    """All tables about what fits what (plan/stack): {drivers, cards, cuda, torch, packages, pins, hygon}. Not to be changed."""
+    nvidia = {name: read_yaml(DATA / "nvidia" / f"{name}.yml") for name in ("drivers", "cards", "cuda", "torch", "packages")}
+    return {**nvidia, "pins": read_yaml(DATA / "vllm" / "pins.yml"), "hygon": read_yaml(DATA / "hygon" / "stack.yml")}
+
+
 def backend(name: str) -> Dict[str, Any]:
     """What a backend needs: environment, memory figures, how cards are named."""
     return dict(read_yaml(DATA / "backends.yml")[name])
@@ -141,6 +148,7 @@ def read_all() -> None:
         vllm(release)
     for name in runtime_names():
         runtime(name)
+    stack()
 
 
 def accelerators() -> Dict[str, Dict[str, Any]]:

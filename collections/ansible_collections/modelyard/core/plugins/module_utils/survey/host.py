@@ -1,7 +1,7 @@
 """One look at a host, put together from the other files of this folder. Reads only; standard library only.
 
 The keys of the result are described where they are made: cards.py, processes.py, shared_memory.py, sessions.py, services.py,
-supervisors.py, runtimes.py, models.py, shell_environment.py, limits.py, machine.py, disks.py, kernel_log.py, and where it was
+supervisors.py, runtimes.py, models.py, shell_environment.py, stack.py, limits.py, machine.py, disks.py, kernel_log.py, and where it was
 asked for deployed.py.
 """
 
@@ -30,6 +30,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.survey import (
     services,
     shared_memory,
     shell_environment,
+    stack,
     supervisors,
     wheelhouse,
 )
@@ -160,6 +161,7 @@ def look(request: Request) -> Dict[str, Any]:
         "programs": {name: shutil.which(name, path=PROGRAM_PATH) or "" for name in request.programs},
         "listeners": listening,
         "environment": {key: shell[key] for key in ("proxies", "visibility")},
+        "stack": stack.look(request.backends, accelerators, request.sysroot, {process.comm for process in table.values()}),
         "limits": limits.look(),
         "disks": rooms,
         "disk_path": runtimes_disk["place"],

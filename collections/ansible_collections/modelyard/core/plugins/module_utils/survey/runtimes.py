@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Dict
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout
+from ansible_collections.modelyard.core.plugins.module_utils.survey import runtime_contents
 
 QUICK_CHECK = (
     "import importlib.metadata as m, importlib.util as u;"
@@ -89,13 +90,15 @@ def runtime(path: str, full: bool) -> Dict[str, Any]:
     """Is there a whole runtime, and can it import vllm? `full` imports it (seconds), else its packages are looked up.
 
     One of ours that is as it was when it was made and proven is not imported again.
+    `contents`: what is installed in it, read from its files, so that it is known of one that cannot be imported as well.
     """
     folder = Path(path)
-    found: Dict[str, Any] = {"exists": os.path.isdir(path), "complete": False, "error": "", "vllm": ""}
+    found: Dict[str, Any] = {"exists": os.path.isdir(path), "complete": False, "error": "", "vllm": "", "contents": {}}
     if not found["exists"]:
         return found
     made = layout.read_json(folder / COMPLETE)
     found["complete"] = made is not None
+    found["contents"] = runtime_contents.look(path)
     program = folder / "bin" / "python"
     if not os.access(str(program), os.X_OK):
         found["error"] = "there is no Python environment in this folder that this user may run (bin/python)"

@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Mapping, Sequence, Set
 from ansible_collections.modelyard.core.plugins.module_utils.plan import tables
 from ansible_collections.modelyard.core.plugins.module_utils.plan.checks import lookup
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
+from ansible_collections.modelyard.core.plugins.module_utils.plan.stack.versions import same
 
 #: Errors of a tool as the readers name them, that are about the driver and not about one card.
 MISMATCH, NOT_LOADED = "version_mismatch", "driver_not_loaded"
@@ -82,19 +83,11 @@ def _versions(backend: str, seen: Mapping[str, Any], survey: Mapping[str, Any]) 
         do = "load it (modprobe, as root) and read the kernel log when that fails; after a kernel update it must be built again"
         return [finding("PF-DRIVER-NOT-LOADED", where, f"the kernel module is not loaded; {there}", do)]
     # A tool that answers disproves a mismatch: the library that was found may be one of several.
-    if MISMATCH in errors or (not answers and not _same(loaded, library)):
+    if MISMATCH in errors or (not answers and not same(loaded, library)):
         what = f"the kernel runs {loaded or 'an unknown version'}, the library is {library or 'another one'}"
         do = f"an update came while the old module stayed loaded, so nothing new can start. {REBOOT}"
         return [finding("PF-DRIVER-MISMATCH", where, what, do)]
-    if not _same(loaded, disk):
+    if not same(loaded, disk):
         what = f"the kernel runs {loaded}, on disk is {disk}: the next reboot changes the driver"
         return [finding("PF-DRIVER-PENDING", where, what, "plan that reboot, or put the pinned version back and hold it")]
     return []
-
-
-def _same(one: str, other: str) -> bool:
-    """Equal as far as both are printed: tools cut the third part (580.178 of 580.178.04). Unknown is no difference."""
-    if not one or not other or one == other:
-        return True
-    parts = list(zip(one.split("."), other.split(".")))
-    return all(a == b for a, b in parts) and len(parts) >= 2
