@@ -425,8 +425,9 @@ BYSTANDERS = [(backend, name) for backend in ("nvidia", "hygon", "amd") for name
 @pytest.mark.parametrize(("backend", "name"), BYSTANDERS)
 def test_who_only_looks_at_cards_or_draws_a_picture_is_never_reported_as_a_holder(backend, name):
     assert name == name[:15], "the kernel cuts names to 15 characters"
-    idle = worlds.card(0, holders=[7])
-    survey = worlds.nvidia(idle, worlds.card(1), processes=told(worlds.process(7, comm=name, user="root")))
+    title = "K100_AI" if backend == "hygon" else "NVIDIA GeForce RTX 4090"
+    idle = worlds.card(0, holders=[7], name=title)
+    survey = worlds.nvidia(idle, worlds.card(1, name=title), processes=told(worlds.process(7, comm=name, user="root")))
     if backend != "nvidia":
         survey["cards"][backend] = survey["cards"].pop("nvidia")
         survey["accelerators"][backend] = survey["accelerators"].pop("nvidia")

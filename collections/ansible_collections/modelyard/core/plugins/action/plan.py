@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.modelyard.core.plugins.module_utils.plan import planner, tables, text
@@ -17,7 +18,10 @@ tables.read_all()
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
-    """`intent`: result of the action of that name. Register it as plan_result: the plan, and as JSON the survey behind it."""
+    """`intent`: result of the action of that name. Register it as plan_result: the plan, and as JSON the survey behind it.
+
+    `show`: print the plan; without it it is only in the result, for a report.
+    """
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Look, plan, print the plan where there is something to plan for or to see; or refuse."""
@@ -31,7 +35,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         survey = plain(said["survey"])
         chat_template.judge(survey)
         plan = planner.plan(intent, survey)
-        if plan["services"] or plan["cards"]:
+        if (plan["services"] or plan["cards"]) and boolean(self._task.args.get("show", True)):
             display.display("\n" + text.plan(plan))
         # The survey as one text: Ansible walks through every value of a result several times, which is most of the control
         # node's work with a hundred hosts, and hardly anybody reads it.

@@ -10,13 +10,11 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.modelyard.core.plugins.module_utils.plan import text
-from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import REFUSE, finding
+from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import REFUSE
 from ansible_collections.modelyard.core.plugins.plugin_utils import report
 from ansible_collections.modelyard.core.plugins.plugin_utils.plain import plain
 
 display = Display()
-#: What a registered plan has besides the plan itself.
-NOT_OF_THE_PLAN = ("survey_json", "ansible_facts", "changed", "failed")
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
@@ -43,35 +41,19 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 
 def _of(name: str, host: Mapping[str, Any]) -> dict[str, Any]:
     """What is known about one host, however far it came: refused inventory, unreachable, or planned."""
-    plan = _plan(host)
+    plan, found = report.plan_or_findings(name, host)
     if plan is not None:
         more = plain(host["card_test_findings"]) if "card_test_findings" in host else []
         return {
-            "findings": [*plan["findings"], *more],
+            "findings": [*found, *more],
             "switched_off": plan["switched_off"],
             "services": [f"{s['name']} ({s['action']})" for s in plan["services"]],
             "cards": text.card_summary(plan["cards"]),
         }
-    findings: list[dict[str, str]] = []
-    said = ""
-    for task in ("modelyard_intent", "plan_result"):
-        if task in host:
-            answer = plain(dict(host[task]))
-            findings += answer.get("findings", [])
-            said = str(answer.get("msg") or said)
-    if not findings:
-        what, do = f"no plan was made: {said or 'no reason was given'}", "see the failed task above; run again with -vvv"
-        findings.append(finding("PF-SURVEY-FAILED", name, what, do))
-    return {"findings": findings, "switched_off": [], "services": [], "cards": ""}
-
-
-def _plan(host: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The plan that was registered; None where the task failed or was not reached."""
-    seen = plain(dict(host["plan_result"])) if "plan_result" in host else {}
-    return {k: v for k, v in seen.items() if k not in NOT_OF_THE_PLAN} if "services" in seen else None
+    return {"findings": found, "switched_off": [], "services": [], "cards": ""}
 
 
 def _more(host: Mapping[str, Any]) -> dict[str, Any]:
     """Plan and survey of a host, the survey with the raw outputs of its tools; None where it did not come to that."""
     seen = plain(dict(host["plan_result"])) if "plan_result" in host else {}
-    return {"plan": _plan(host), "survey": json.loads(seen["survey_json"]) if "survey_json" in seen else None}
+    return {"plan": report.plan(host), "survey": json.loads(seen["survey_json"]) if "survey_json" in seen else None}

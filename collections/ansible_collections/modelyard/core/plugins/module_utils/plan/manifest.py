@@ -18,8 +18,9 @@ PARAMETERS = (
 )
 #: What a plan says about this one run, the estimate or the wish behind it, and not about what is deployed.
 OF_THE_RUN = (
-    *("action", "differences", "accepted", "advice", "left_out", "concerned", "eager_off", "metrics", "load", "structured", "stack"),
-    *("memory_mib", "instance_memory_mib", "shm_mib", "cards", "asked_cards", "memory"),
+    *("action", "differences", "accepted", "advice", "left_out", "concerned", "eager_off"),
+    *("metrics", "load", "structured", "stack", "memory"),
+    *("memory_mib", "instance_memory_mib", "shm_mib", "cards", "asked_cards"),
 )
 OF_AN_INSTANCE = ("name", "index", "port", "session", "cards", "devices", "argv", "environment", "settings", "digest")
 #: Actions of an instance that this run does not touch: what was written down of it before still holds.

@@ -1,8 +1,8 @@
 """One look at a host, put together from the other files of this folder. Reads only; standard library only.
 
 The keys of the result are described where they are made: cards.py, processes.py, shared_memory.py, sessions.py, services.py,
-supervisors.py, runtimes.py, models.py, shell_environment.py, stack.py, limits.py, machine.py, disks.py, kernel_log.py, and where it was
-asked for deployed.py.
+supervisors.py, runtimes.py, models.py, shell_environment.py, stack.py, limits.py, machine.py, disks.py, kernel_log.py, and where
+it was asked for deployed.py.
 """
 
 from __future__ import annotations

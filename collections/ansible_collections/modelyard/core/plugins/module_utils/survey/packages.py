@@ -22,7 +22,9 @@ OF_DRIVER = re.compile(
     r"(lib)?nvidia-|libcuda1\Z|linux-(modules|objects|signatures)-nvidia-|cuda-(drivers|compat)|(kmod|akmod|dnf-plugin|xorg-x11-drv)-nvidia"
     r"|xserver-xorg-video-nvidia|libxnvctrl|dkms\Z|rock-|libnv(scq|sdm)|nvlsm|nvidia\Z"
 )
-NOT_OF_DRIVER = re.compile(r"(lib)?nvidia-(container|ctk|fs|cuda-toolkit|cublas|cudnn|nccl|vaapi|settings|prime)|nvidia-.*-cu1[0-9]\Z")
+NOT_OF_DRIVER = re.compile(
+    r"(lib)?nvidia-(container|ctk|fs|cuda-toolkit|cublas|cudnn|nccl|vaapi|settings|prime)|nvidia-.*-cu1[0-9]\Z"
+)
 #: NVIDIA's own packages; "Debian NVIDIA Maintainers" are others.
 _NVIDIA = re.compile(r"(?i)@nvidia\.com|\Anvidia( corporation)?\b")
 LOCKS = ("/etc/dnf/plugins/versionlock.list", "/etc/yum/pluginconf.d/versionlock.list", "/etc/dnf/versionlock.toml")
@@ -48,7 +50,9 @@ def look(sysroot: str = "/") -> Dict[str, Any]:
     if not program:
         return {"manager": "rpm", "why": "there is no program rpm", "found": []}
     root = [] if sysroot in ("", "/") else ["--root", sysroot]
-    said = tool.run([program, *root, "-qa", "--qf", "%{NAME}\\t%{VERSION}-%{RELEASE}\\t%{VENDOR}\\n"], RPM_LIMIT_S, keep=4 * 2**20)
+    said = tool.run(
+        [program, *root, "-qa", "--qf", "%{NAME}\\t%{VERSION}-%{RELEASE}\\t%{VENDOR}\\n"], RPM_LIMIT_S, keep=4 * 2**20
+    )
     if said["rc"] != 0:
         return {"manager": "rpm", "why": said["note"] or said["stderr"].strip()[:200] or "rpm -qa failed", "found": []}
     return {"manager": "rpm", "why": "", "found": from_rpm(said["stdout"], _locks(sysroot))}

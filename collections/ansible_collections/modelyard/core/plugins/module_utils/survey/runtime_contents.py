@@ -99,7 +99,11 @@ def _tag(wheel: Path) -> str:
     for tag in re.findall(r"^Tag: \S+?-\S+?-(\S+)$", _text(wheel), re.MULTILINE):
         for part in tag.split("."):
             found = _GLIBC.match(part)
-            needs = f"{found.group(1)}.{found.group(2)}" if found else _OLD_TAGS.get(part.rpartition("_x86")[0] or part.partition("_")[0], "")
+            needs = (
+                f"{found.group(1)}.{found.group(2)}"
+                if found
+                else _OLD_TAGS.get(part.rpartition("_x86")[0] or part.partition("_")[0], "")
+            )
             least = needs if needs and (not least or _numbers(needs) < _numbers(least)) else least
     return least
 
@@ -121,7 +125,7 @@ def _python(place: Path, runtime: str) -> str:
 
 def _names(folder: str) -> List[str]:
     with contextlib.suppress(OSError):
-        return os.listdir(folder)
+        return [entry.name for entry in os.scandir(folder)]
     return []
 
 

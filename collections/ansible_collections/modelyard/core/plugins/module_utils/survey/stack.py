@@ -33,12 +33,14 @@ def light(sysroot: str = "/") -> Dict[str, Any]:
     return {"system": system(sysroot), "glibc": glibc()}
 
 
-def look(backends: Mapping[str, Mapping[str, Any]], found: Collection[str], sysroot: str, comms: Collection[str]) -> Dict[str, Any]:
+def look(
+    backends: Mapping[str, Mapping[str, Any]], found: Collection[str], sysroot: str, comms: Collection[str]
+) -> Dict[str, Any]:
     """survey["stack"]. `found`: backends of which there is a trace; without one only `light` is read.
 
     system      {id, version, name}, of /etc/os-release
     glibc       of this host; empty for another C library
-    kernels     [{release, running, next, headers, module}]: the running one and the newest installed; `module` is the driver's version
+    kernels     [{release, running, next, headers, module}]: the running one and the newest; `module` is the driver's version
     secure_boot None when the firmware does not say it
     nouveau     {loaded, blacklisted}
     packages    see packages.look
@@ -144,7 +146,9 @@ def nouveau(sysroot: str = "/") -> Dict[str, bool]:
     for folder in ("/etc/modprobe.d", "/usr/lib/modprobe.d", "/lib/modprobe.d", "/run/modprobe.d"):
         lines += [_text(f"{below(sysroot, folder)}/{name}") for name in _names(below(sysroot, folder)) if name.endswith(".conf")]
     words = "\n".join(lines)
-    listed = re.search(r"^\s*blacklist\s+nouveau\s*$|(?:modprobe\.blacklist|module_blacklist|rd\.driver\.blacklist)=\S*nouveau", words, re.M)
+    listed = re.search(
+        r"^\s*blacklist\s+nouveau\s*$|(?:modprobe\.blacklist|module_blacklist|rd\.driver\.blacklist)=\S*nouveau", words, re.M
+    )
     return {"loaded": os.path.isdir(below(sysroot, "/sys/module/nouveau")), "blacklisted": bool(listed)}
 
 
@@ -156,14 +160,19 @@ def updates(sysroot: str = "/") -> Dict[str, Any]:
         # Comments first: the blacklist comes with examples that are commented out.
         texts.append(re.sub(r"^\s*(//|#).*$", "", _text(f"{folder}/{name}"), flags=re.MULTILINE))
     apt = "\n".join(texts)
-    if re.search(r'APT::Periodic::Unattended-Upgrade\s+"?[1-9]', apt) and os.path.exists(below(sysroot, "/usr/bin/unattended-upgrade")):
+    if re.search(r'APT::Periodic::Unattended-Upgrade\s+"?[1-9]', apt) and os.path.exists(
+        below(sysroot, "/usr/bin/unattended-upgrade")
+    ):
         block = re.search(r"Unattended-Upgrade::Package-Blacklist\s*\{(.*?)\}", apt, re.DOTALL)
         return {"service": "unattended-upgrades", "blacklist": re.findall(r'"([^"]+)"', block.group(1)) if block else []}
     wants = below(sysroot, "/etc/systemd/system/timers.target.wants")
     timer = next((name for name in _names(wants) if name.startswith("dnf-automatic") or name == "dnf5-automatic.timer"), "")
     if timer:
         excludes = re.findall(r"^\s*exclude(?:pkgs)?\s*=\s*(.+)$", _text(below(sysroot, "/etc/dnf/dnf.conf")), re.MULTILINE)
-        return {"service": timer.rpartition(".")[0], "blacklist": [word for line in excludes for word in re.split(r"[\s,]+", line) if word]}
+        return {
+            "service": timer.rpartition(".")[0],
+            "blacklist": [word for line in excludes for word in re.split(r"[\s,]+", line) if word],
+        }
     return {"service": "", "blacklist": []}
 
 

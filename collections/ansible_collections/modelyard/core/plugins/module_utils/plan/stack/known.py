@@ -50,7 +50,9 @@ def nvidia_card(tables: Tables, pci_id: str = "", name: str = "", generation: st
     for entry in tables["cards"]["cards"]:
         if (pci_id and entry["pci_id"] == pci_id) or (not pci_id and wanted and _plain(entry["name"]) == wanted):
             return _card(tables, entry)
-    return _card(tables, {"name": name or (f"a card of the generation {generation}" if generation else ""), "generation": generation})
+    return _card(
+        tables, {"name": name or (f"a card of the generation {generation}" if generation else ""), "generation": generation}
+    )
 
 
 def _plain(name: str) -> str:
@@ -128,7 +130,7 @@ def archs(tables: Tables, torch_version: str, cuda: str) -> Told:
 
 
 def pins(tables: Tables, release: str) -> Dict[str, Any]:
-    """What a vLLM release asks for. Between two entries of the table what both say; beyond them only what an entry says itself."""
+    """What a vLLM release asks for. Between two entries of the table what both say; beyond them nothing."""
     entries: Mapping[str, Mapping[str, Any]] = tables["pins"]["releases"]
     wanted = str(release).partition("+")[0]
     if wanted in entries:

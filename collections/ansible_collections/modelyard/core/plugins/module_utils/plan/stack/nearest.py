@@ -28,9 +28,8 @@ def nearest(stack: Stack, tables: Tables, rules: Tuple[Rule, ...]) -> List[Right
 
     Empty where nothing in the tables helps: then the card is the wrong one.
     """
-    bare = {"torch": "", "cuda": "", "archs": (), "variant": "", "vllm": "", "vllm_cuda": "", "transformers": ""}
     # Only drivers that fit the card itself are worth a second look.
-    drivers = [pair for pair in _drivers(stack, tables) if not refused(judge(pair[0]._replace(**bare), tables, rules))]
+    drivers = [pair for pair in _drivers(stack, tables) if not refused(judge(_bare(pair[0]), tables, rules))]
     whole = ((changed, words) for changed, words in drivers if not refused(judge(changed, tables, rules)))
     found = [Right(changed, True, words) for changed, words in itertools.islice(whole, 1)]
     if stack.driver and (stack.vllm or stack.torch):
@@ -42,6 +41,11 @@ def nearest(stack: Stack, tables: Tables, rules: Tuple[Rule, ...]) -> List[Right
         if found:
             return [found[0]._replace(needs_root=True)]
     return []
+
+
+def _bare(stack: Stack) -> Stack:
+    """Card and driver alone."""
+    return stack._replace(torch="", cuda="", archs=(), variant="", vllm="", vllm_cuda="", transformers="", glibc="", python="")
 
 
 def _drivers(stack: Stack, tables: Tables) -> Iterator[Tuple[Stack, str]]:
@@ -59,8 +63,8 @@ def _drivers(stack: Stack, tables: Tables) -> Iterator[Tuple[Stack, str]]:
                 named = f"driver {version} (branch {branch}, {flavour} kernel modules)" if version != branch else ""
                 words = named or f"a driver of the branch {branch} ({flavour} kernel modules)"
                 # The fabric manager comes with the driver.
-                same = {"answers": False, "fabric_manager": "", "forward_compat": ""}
-                yield stack._replace(driver=version, flavour=flavour, **same), words
+                fresh = stack._replace(answers=False, fabric_manager="", forward_compat="")
+                yield fresh._replace(driver=version, flavour=flavour), words
 
 
 def _flavours(stack: Stack) -> Tuple[str, ...]:

@@ -130,8 +130,8 @@ def wheel_needs_driver(s: Stack, tables: Tables) -> Optional[Reason]:
         return Reason("wheel-needs-driver-hard", severity(hard.confidence), what, "install a newer driver, or an older vLLM")
     if versions.older(s.driver, safe.value):
         what = (
-            f"{built}, which NVIDIA pairs with driver {safe.value}; on {s.driver} compiled kernels run, but one that is there as PTX "
-            "alone ends with 'the provided PTX was compiled with an unsupported toolchain'"
+            f"{built}, which NVIDIA pairs with driver {safe.value}; on {s.driver} compiled kernels run, but one that is there as "
+            "PTX alone ends with 'the provided PTX was compiled with an unsupported toolchain'"
         )
         return Reason("wheel-needs-driver-soft", WARN, what, f"plan an update to driver {safe.value} or newer")
     return None
@@ -143,8 +143,8 @@ def wheel_has_arch(s: Stack, tables: Tables) -> Optional[Reason]:
     if known.runs(told.value, s.card.cc) is not False:
         return None
     what = (
-        f"torch {s.torch} for CUDA {s.cuda} has code for {', '.join(told.value)}, and none for the {s.card.name} (compute capability "
-        f"{s.card.cc}): it would end with 'no kernel image is available for execution on the device'"
+        f"torch {s.torch} for CUDA {s.cuda} has code for {', '.join(told.value)}, and none for the {s.card.name} (compute "
+        f"capability {s.card.cc}): it would end with 'no kernel image is available for execution on the device'"
     )
     return Reason("wheel-has-arch", severity(told.confidence), what, "use a build that has code for the card")
 
@@ -174,8 +174,9 @@ def fabric_manager_exact(s: Stack, tables: Tables) -> Optional[Reason]:
     """On boards with NVSwitches it must have the driver's version in all three parts."""
     if not (s.switches or s.card.nvswitch) or not s.driver or not s.fabric_manager or s.fabric_manager == s.driver:
         return None
-    what = f"the fabric manager is {s.fabric_manager}, the driver {s.driver}: it does not start, and CUDA does not either (error 802)"
-    return Reason("fabric-manager-exact", REFUSE, what, f"install the fabric manager of exactly {s.driver}, in one step with the driver")
+    what = f"the fabric manager is {s.fabric_manager}, the driver {s.driver}: neither it nor CUDA starts (error 802)"
+    do = f"install the fabric manager of exactly {s.driver}, in one step with the driver"
+    return Reason("fabric-manager-exact", REFUSE, what, do)
 
 
 def forward_compat_not_for_geforce(s: Stack, tables: Tables) -> Optional[Reason]:
@@ -231,7 +232,9 @@ def vllm_pins_torch(s: Stack, tables: Tables) -> Optional[Reason]:
     if not s.torch or not wanted or versions.minor(s.torch) == versions.minor(wanted):
         return None
     what = f"vLLM {s.vllm} is built against torch {wanted}; {s.torch} is there"
-    return Reason("vllm-pins-torch", WARN, what, "make the environment from a lock; a build of one's own may be right all the same")
+    return Reason(
+        "vllm-pins-torch", WARN, what, "make the environment from a lock; a build of one's own may be right all the same"
+    )
 
 
 def build_for_backend(s: Stack, tables: Tables) -> Optional[Reason]:

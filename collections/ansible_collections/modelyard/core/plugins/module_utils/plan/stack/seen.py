@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan.stack import known, versions
 from ansible_collections.modelyard.core.plugins.module_utils.plan.stack.known import Card, Tables
@@ -14,11 +14,14 @@ LOADER_PATH = "LD_LIBRARY_PATH"
 
 
 class Seen(NamedTuple):
-    """One set: for a service (empty: for none) and one kind of card. `place` is its environment, `of` what is read of it."""
+    """One set: for a service (empty: for none) and one kind of card, of which there are `cards`.
+
+    `place` is its environment, where one was read; `installed`: its Python layer is what is there, not what is wanted.
+    """
 
     service: str
     stack: Stack
-    count: int
+    cards: int
     place: str = ""
     installed: bool = False
 
@@ -41,8 +44,8 @@ def sets(
     return found
 
 
-def cards(backend: str, survey: Mapping[str, Any], tables: Tables, only: Any = None) -> Dict[Card, Tuple[int, bool]]:
-    """Kinds of cards of a backend: how many there are, and whether one of them answers. `only`: numbers of cards; empty for all."""
+def cards(backend: str, survey: Mapping[str, Any], tables: Tables, only: Collection[int] = ()) -> Dict[Card, Tuple[int, bool]]:
+    """Kinds of cards of a backend: how many, and whether one of them answers. `only`: numbers of cards; empty for all."""
     seen = survey["accelerators"].get(backend)
     if not seen:
         return {}
@@ -157,5 +160,9 @@ def flavour(wish: Mapping[str, Any], card: Card, version: str, tables: Tables) -
     if wanted != "auto":
         return wanted
     offered = known.branch(tables, version).get("flavours") or ("open", "proprietary")
-    best = ("proprietary", "open") if card.open in ("unsupported", "") or versions.older(versions.branch(version), "560") else ("open",)
+    best = (
+        ("proprietary", "open")
+        if card.open in ("unsupported", "") or versions.older(versions.branch(version), "560")
+        else ("open",)
+    )
     return next((kind for kind in best if kind in offered), str(offered[0]))

@@ -1,6 +1,6 @@
 """The state of a host's NVIDIA driver, and what on the host will disturb it. Pure functions of the survey.
 
-Compared are L, the module that the kernel runs, D, the one on disk for this kernel, U, the library that programs use, and P, what the
+Compared are the module that the kernel runs, the one on disk for this kernel, the library that programs use, and what the
 inventory pins.
 """
 
@@ -22,8 +22,10 @@ TO_REPAIR = (NOT_LOADED, NO_MODULE, MISMATCH, BROKEN)
 #: States that this project never changes: somebody else owns the driver.
 FOREIGN = (RUNFILE, CONTAINER)
 #: What makes up a driver among the packages: with versions that must be equal.
-_OF_ONE_SET = re.compile(r"libnvidia-(compute|cfg1|gl|decode|encode|extra|fbc1)|nvidia-(utils|compute-utils|kernel-(common|source))|nvidia-dkms")
-_BRANCHED = re.compile(r"(?:lib)?nvidia-[a-z0-9-]*?-([0-9]{3})(?:-server)?(?:-open)?\Z")
+_OF_ONE_SET = re.compile(
+    r"libnvidia-(compute|cfg1|gl|decode|encode|extra|fbc1|ml)|nvidia-(utils|compute-utils|kernel-(common|source)|dkms)"
+    r"|nvidia-driver-(cuda|libs)|(kmod|akmod)-nvidia|nvidia-kmod-common"
+)
 _HELD = re.compile(r"\^?(lib)?nvidia|\*nvidia|linux-modules-nvidia")
 
 
@@ -63,7 +65,7 @@ def reasons(seen: Mapping[str, Any], host: Mapping[str, Any]) -> List[Reason]:
 def _ownership(name: str, host: Mapping[str, Any]) -> List[Reason]:
     found = []
     if name == RUNFILE:
-        what = f"the driver came with NVIDIA's .run installer ({host['installer']}), not with packages: no update and no hold reaches it"
+        what = f"the driver came with NVIDIA's .run installer ({host['installer']}): no update and no hold of packages reaches it"
         do = f"this project will not change it; to have packages instead, an admin runs {host['installer']} first"
         found.append(Reason("foreign-driver", WARN, what, do))
     if name == CONTAINER:
@@ -90,12 +92,12 @@ def _loading(name: str, seen: Mapping[str, Any], host: Mapping[str, Any]) -> Lis
         found.append(Reason("nouveau", REFUSE, what, do))
     dkms = _has(host, "dkms") and any("dkms" in package["name"] for package in _of_driver(host))
     if host.get("secure_boot") and name in (NOT_LOADED, NO_MODULE, ABSENT):
-        what = "Secure Boot is on: the kernel loads signed modules alone, and one that is built here (DKMS) has no known signature"
-        do = "take modules that the distribution signs; or an admin enrols the key of DKMS at the machine's console (mokutil --import)"
+        what = "Secure Boot is on: the kernel loads signed modules alone, and nobody has signed one that is built here (DKMS)"
+        do = "take modules that the distribution signs; or an admin enrols the key of DKMS at the console (mokutil --import)"
         found.append(Reason("secure-boot", WARN, what, do))
     running: Mapping[str, Any] = next((k for k in host.get("kernels", ()) if k["running"]), {})
     if dkms and running and not running["headers"]:
-        what = f"the driver is built on this host (DKMS), and the headers of the running kernel {running['release']} are not installed"
+        what = f"the driver is built on this host (DKMS), and headers of the running kernel {running['release']} are missing"
         do = "an admin installs linux-headers or kernel-devel of exactly this kernel; not a newer kernel instead"
         found.append(Reason("no-headers", REFUSE if name in (NO_MODULE, ABSENT) else WARN, what, do))
     return found
@@ -119,15 +121,22 @@ def _packages(host: Mapping[str, Any]) -> List[Reason]:
     origins: Dict[str, List[str]] = {}
     for package in one_set:
         origins.setdefault(package["origin"], []).append(package["name"])
-    groups: List[Tuple[str, Dict[str, List[str]]]] = [("versions", releases), ("sources", {k: v for k, v in origins.items() if k})]
+    groups: List[Tuple[str, Dict[str, List[str]]]] = [
+        ("versions", releases),
+        ("sources", {k: v for k, v in origins.items() if k}),
+    ]
     mixed = []
     for word, group in groups:
         if len(group) > 1:
-            mixed.append(f"{len(group)} {word} (" + "; ".join(f"{key}: {', '.join(sorted(names)[:2])}" for key, names in group.items()) + ")")
+            mixed.append(
+                f"{len(group)} {word} ("
+                + "; ".join(f"{key}: {', '.join(sorted(names)[:2])}" for key, names in group.items())
+                + ")"
+            )
     if not mixed:
         return []
     what = f"packages of the driver are of {' and of '.join(mixed)}"
-    do = "an admin makes one set of them, by the names the package database lists; never by *nvidia*, which takes the container tools too"
+    do = "an admin makes one set of them, by the names that are listed; never by *nvidia*, which takes the container tools too"
     return [Reason("mixed-packages", WARN, what, do)]
 
 
@@ -161,8 +170,8 @@ def _updates(driver: Mapping[str, str], host: Mapping[str, Any]) -> List[Reason]
         return []
     more = f" and {len(free) - 3} more" if len(free) > 3 else ""
     what = (
-        f"{updates['service']} is active, and nothing holds {', '.join(free[:3])}{more}: an update under a loaded module ends every new "
-        "process with 'Driver/library version mismatch'"
+        f"{updates['service']} is active, and nothing holds {', '.join(free[:3])}{more}: after an update under a loaded module "
+        "every new process ends with 'Driver/library version mismatch'"
     )
     do = "an admin holds all packages of the driver (apt-mark hold, dnf versionlock), and lists them in the updater's blacklist"
     return [Reason("updates", WARN, what, do)]

@@ -1,7 +1,9 @@
 """The verdict on a host: keep, install, upgrade, repair or refuse, with the reasons and the nearest right set. Pure functions.
 
-    host(intent, survey, services, tables)
-      -> {action, state, wanted, system, sets: [{service, action, cards, driver, ..., reasons, right}], reasons, before}
+A host without cards and services has none to give.
+
+host(intent, survey, services, tables)
+  -> {action, state, wanted, system, sets: [{service, action, cards, driver, ..., reasons, right}], reasons, before}
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan.stack.rules im
     refused,
 )
 
-KEEP, INSTALL, UPGRADE, REPAIR, REFUSED = "keep", "install", "upgrade", "repair", "refuse"
+NOTHING, KEEP, INSTALL, UPGRADE, REPAIR, REFUSED = "none", "keep", "install", "upgrade", "repair", "refuse"
 #: The strongest last: a host has the strongest of its sets.
-STRENGTH = (KEEP, INSTALL, UPGRADE, REPAIR, REFUSED)
+STRENGTH = (NOTHING, KEEP, INSTALL, UPGRADE, REPAIR, REFUSED)
 RULES: Dict[str, Tuple[Rule, ...]] = {"nvidia": NVIDIA, "hygon": HYGON, "cpu": COMMON, "amd": COMMON}
 #: What a change of the driver needs in /boot for a new initramfs, MiB. A choice.
 BOOT_MIB = 500
@@ -43,7 +45,7 @@ def host(
     state = states.state(accelerator["driver"], system, pinned) if accelerator and accelerator["on_bus"] else ""
     found = [_set(one, state, wish, system, tables) for one in seen.sets(intent, survey, services, tables)]
     actions = [one["action"] for one in found] + ([REFUSED] if any(r.severity == REFUSE for r in reasons) else [])
-    action = max(actions, key=STRENGTH.index, default=KEEP)
+    action = max(actions, key=STRENGTH.index, default=NOTHING)
     return {
         "action": action,
         "state": state,
@@ -63,16 +65,20 @@ def _set(one: seen.Seen, state: str, wish: Mapping[str, Any], system: Mapping[st
     """One set with its verdict. What is there is judged first, then what the inventory wants instead."""
     stack, rules = one.stack, RULES[one.stack.backend]
     reasons = judge(stack, tables, rules)
-    action, right = _by_state(state, stack, reasons, rules, tables) if stack.backend == "nvidia" else _by_rules(reasons)
+    action, right = (
+        _by_state(state, _open_choice(stack, wish), reasons, rules, tables) if stack.backend == "nvidia" else _by_rules(reasons)
+    )
     wanted = seen.pinned_driver(wish, tables) if stack.backend == "nvidia" else ""
+    loaded = stack.driver
     if wanted and not states.is_pinned(stack.driver, str(wish["driver"])):
         kind = seen.flavour(wish, stack.card, wanted, tables)
         other = stack._replace(driver=wanted, flavour=kind, answers=False, fabric_manager="")
         against = judge(other, tables, rules)
         if refused(against):
             # The inventory itself cannot work, whatever the host has now.
-            reasons, action, right = against, REFUSED, nearest.nearest(other, tables, rules)
-            stack = other
+            there = nearest.Right(stack, False, f"driver {loaded} (branch {versions.branch(loaded)}), which is loaded already")
+            right = [there] if action == KEEP and loaded else nearest.nearest(_open_choice(other, wish), tables, rules)
+            reasons, action, stack = against, REFUSED, other
         elif action in (INSTALL, UPGRADE):
             right = [nearest.Right(other, True, f"driver {wanted} ({kind} kernel modules), as the inventory wants it")]
         elif action == KEEP:
@@ -83,13 +89,20 @@ def _set(one: seen.Seen, state: str, wish: Mapping[str, Any], system: Mapping[st
         "service": one.service,
         "action": action,
         "backend": stack.backend,
-        "cards": f"{one.count} x {stack.card.name or 'unknown'}" if one.count else "-",
+        "cards": f"{one.cards} x {stack.card.name or 'unknown'}" if one.cards else "-",
         **{key: getattr(stack, key) for key in ("driver", "flavour", "torch", "cuda", "vllm", "python", "glibc", "dtk")},
+        "loaded": loaded,
         "environment": one.place,
         "installed": one.installed,
         "reasons": [reason._asdict() for reason in [*reasons, *_unknown(stack)]],
         "right": [_right(entry, system, tables) for entry in right],
     }
+
+
+def _open_choice(stack: Stack, wish: Mapping[str, Any]) -> Stack:
+    """The same set with the kind of modules left open, unless the inventory names one: a new driver can have another kind."""
+    named = str(wish.get("flavour") or "auto")
+    return stack._replace(flavour="" if named == "auto" else named)
 
 
 def _by_rules(reasons: List[Reason]) -> Tuple[str, List[nearest.Right]]:
