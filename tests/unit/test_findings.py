@@ -6,7 +6,7 @@ import ansible.release
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.plan import findings, intent, meaning, planner
 from ansible_collections.modelyard.core.plugins.plugin_utils import old_python
-from unit import check_cases, worlds
+from unit import check_cases, stack_cases, worlds
 
 SPEC = {"options": {"name": {}, "engine": {}, "listen": {"options": {"host": {}, "base_port": {}}}}}
 ONE = {"replicas": 1, "tensor_parallel_size": 1}
@@ -364,8 +364,11 @@ CASES = [
         "leave it, or take it down: playbooks/teardown.yml -e teardown_service=old-one",
     ),
     *check_cases.CASES,
+    *stack_cases.CASES,
 ]
 WARN = {
+    *("PF-STACK-CUDA-PTX", "PF-STACK-PINS", "PF-STACK-TOOLKIT", "PF-STACK-ENDED", "PF-STACK-SECURE-BOOT", "PF-STACK-HEADERS"),
+    *("PF-STACK-FOREIGN", "PF-STACK-MIXED", "PF-STACK-NEXT-KERNEL", "PF-STACK-UPDATES"),
     *("PL-ENGINE-KEY-IDLE", "PL-REPLICAS-FEWER"),
     *("PL-CARDS-SHARED", "PF-DRIVER-PENDING", "PF-CARD-DEGRADED", "PF-CARD-UNKNOWN", "PF-CARD-LOG", "PF-CARD-USERS-UNKNOWN"),
     *(
@@ -382,6 +385,7 @@ WARN = {
     *("PF-VISIBILITY", "PF-OPEN-DOOR"),
 }
 NOTE = {
+    *("PF-LOOPBACK", "PF-STACK-CARD-UNKNOWN", "PF-STACK-DRIFT", "PF-STACK-PERSISTENCE"),
     *("PF-CARD-OTHER", "PF-HOLDER", "PF-CARD-IN-USE", "PF-SUSPECT", "PF-ZOMBIE", "PF-NAME-SIMILAR", "PF-INIT", "PF-PLATFORM"),
     *("PF-NOT-READABLE", "PF-HOST-LOG", "PF-SERVICE-NOT-IN-INVENTORY", "PF-ADMIN-DONE"),
 }

@@ -115,6 +115,7 @@ CATALOGUE: Dict[str, str] = {
     "PF-PORT-BUSY": REFUSE,
     "PF-GATEWAY": REFUSE,
     "PF-OPEN-DOOR": WARN,
+    "PF-LOOPBACK": NOTE,
     "PF-SUPERVISOR": REFUSE,
     "PF-LINGER": REFUSE,
     # the host

@@ -76,7 +76,7 @@ def _flavours(stack: Stack) -> Tuple[str, ...]:
 def _layer(stack: Stack, tables: Tables, rules: Tuple[Rule, ...], before: str) -> List[Right]:
     """Releases of vLLM that work on the set's driver, the best first; on this Python where one does, else with another one.
 
-    The newest default wheel; a build published beside it only where it works without a warning.
+    The release that is wanted, else the newest; the default wheel, and one published beside it only where it gives no warning.
     """
     for python in dict.fromkeys([stack.python, ""]):
         found = []
@@ -86,6 +86,7 @@ def _layer(stack: Stack, tables: Tables, rules: Tuple[Rule, ...], before: str) -
                 found.append((is_variant and bool(reasons), candidate))
         if found:
             ranked = [candidate for doubtful in (False, True) for is_doubtful, candidate in found if is_doubtful is doubtful]
+            ranked.sort(key=lambda candidate: candidate.vllm != stack.vllm.partition("+")[0])
             return [Right(one, False, before + _words(one, tables, python != stack.python)) for one in ranked]
     return []
 

@@ -28,6 +28,8 @@ NOTHING, KEEP, INSTALL, UPGRADE, REPAIR, REFUSED = "none", "keep", "install", "u
 #: The strongest last: a host has the strongest of its sets.
 STRENGTH = (NOTHING, KEEP, INSTALL, UPGRADE, REPAIR, REFUSED)
 RULES: Dict[str, Tuple[Rule, ...]] = {"nvidia": NVIDIA, "hygon": HYGON, "cpu": COMMON, "amd": COMMON}
+#: Rules whose remedy is no other set.
+OWN_REMEDY = {"forward-compat-not-for-geforce", "fabric-manager-exact", "vllm-needs-python"}
 #: What a change of the driver needs in /boot for a new initramfs, MiB. A choice.
 BOOT_MIB = 500
 
@@ -120,6 +122,9 @@ def _by_state(
         return REPAIR, nearest.nearest(stack, tables, rules) if refused(reasons) else []
     if not refused(reasons):
         return KEEP, []
+    at_fault = {reason.rule for reason in reasons if reason.severity == REFUSE}
+    if at_fault <= OWN_REMEDY:  # nothing else needs to be installed: the reason says what to put right
+        return REPAIR, []
     right = nearest.nearest(stack, tables, rules)
     return (UPGRADE if right else REFUSED), right
 
