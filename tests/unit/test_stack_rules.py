@@ -129,6 +129,7 @@ def test_which_code_runs_on_which_card(archs, cc, runs):
         ({"vllm": "0.9.2", "transformers": "5.24.0"}, ("warn", "vllm-needs-transformers")),
         ({"vllm": "0.11.0", "transformers": "5.1.0"}, ("warn", "vllm-needs-transformers")),
         ({"vllm": "0.32.0", "torch": "2.12.1", "cuda": "13.0"}, ("warn", "vllm-pins-torch")),
+        ({"torch": "2.9.1", "cuda": "12.8", "nccl": "2.26.2"}, ("warn", "torch-needs-nccl")),
         ({"torch": "2.13.0+cpu", "variant": "cpu"}, ("refuse", "build-for-backend")),
         ({"forward_compat": "LD_LIBRARY_PATH"}, ("refuse", "forward-compat-not-for-geforce")),
         ({"switches": 4, "fabric_manager": "580.95.04"}, ("refuse", "fabric-manager-exact")),
@@ -203,6 +204,22 @@ def test_what_two_releases_of_vllm_agree_on_holds_between_them_and_the_rest_is_u
     assert known.pins(TABLES, "dev") == {}
 
 
+@pytest.mark.parametrize(
+    ("pci_id", "generation", "cc", "name"),
+    [
+        ("2786", "ada", "8.9", "card 10de:2786"),  # a GeForce RTX 4070
+        ("2504", "ampere", "8.6", "card 10de:2504"),  # a GeForce RTX 3060
+        ("1df6", "volta", "7.0", "Tesla V100S-PCIE-32GB"),
+        ("2684", "ada", "8.9", "GeForce RTX 4090"),
+        ("ffff", "", "", ""),
+        ("", "", "", ""),
+    ],
+)
+def test_a_card_without_an_entry_is_judged_by_its_chip(pci_id, generation, cc, name):
+    found = known.nvidia_card(TABLES, pci_id=pci_id)
+    assert (found.generation, found.cc, found.name) == (generation, cc, name)
+
+
 def test_the_tables_are_sound():
     branches = [entry["branch"] for entry in TABLES["drivers"]["branches"]]
     assert branches == sorted(branches, key=int)
@@ -212,6 +229,13 @@ def test_the_tables_are_sound():
     assert len(set(ids_of_cards)) == len(ids_of_cards)
     kinds = {generation["name"]: generation for generation in TABLES["cards"]["generations"]}
     assert all(entry["cc"] in kinds[entry["generation"]]["cc"] for entry in TABLES["cards"]["cards"])
+    for entry in TABLES["cards"]["cards"]:
+        chips = [c for c in TABLES["cards"]["chips"] if c["from"] <= entry["pci_id"] <= c["to"]]
+        # Kepler's chips have no range of their own, GB10 and GB200's hosts are single numbers.
+        assert all(c["generation"] == entry["generation"] and c.get("cc", entry["cc"]) == entry["cc"] for c in chips), entry[
+            "name"
+        ]
+        assert len(chips) <= 1
     toolkits = {entry["version"] for entry in TABLES["cuda"]["toolkits"]}
     assert all({entry["cuda"], *entry["builds"]} <= toolkits for entry in TABLES["torch"]["releases"])
     for release, entry in TABLES["pins"]["releases"].items():

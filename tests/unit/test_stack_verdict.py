@@ -167,6 +167,25 @@ def test_what_disturbs_a_driver_or_will(packages, changes, driver, found):
     assert said == found
 
 
+@pytest.mark.parametrize(
+    ("platform", "found"), [({"container": "docker"}, []), ({"container": ""}, [("note", "PF-STACK-PERSISTENCE")])]
+)
+def test_a_container_has_packages_and_daemons_of_its_own_which_say_nothing_of_the_driver(platform, found):
+    survey = gpus(persistenced=False)
+    survey["platform"] = {**survey["platform"], **platform}
+    assert judged(survey)[1] == found
+
+
+def test_a_fabric_manager_has_nothing_to_do_with_cards_that_have_no_switches():
+    survey = gpus(fabric_manager="550.54.15")
+    survey["accelerators"]["nvidia"]["on_bus"] = [
+        {**function, "device": "2330"} for function in survey["accelerators"]["nvidia"]["on_bus"]
+    ]
+    assert judged(survey)[1] == []
+    survey["stack"].update(switches=4, fabric_manager_runs=True)
+    assert judged(survey)[1] == [("refuse", "PF-STACK-FABRIC")]
+
+
 def test_a_card_that_is_handed_to_a_virtual_machine_is_refused():
     function = {
         "bus_id": "0000:01:00.0",

@@ -27,6 +27,7 @@ IDS = {
     "wheel-needs-glibc": "PF-STACK-GLIBC",
     "vllm-needs-transformers": "PF-STACK-PINS",
     "vllm-pins-torch": "PF-STACK-PINS",
+    "torch-needs-nccl": "PF-STACK-PINS",
     "toolkit-same-cuda": "PF-STACK-TOOLKIT",
     "forward-compat-not-for-geforce": "PF-STACK-COMPAT",
     "fabric-manager-exact": "PF-STACK-FABRIC",

@@ -45,11 +45,15 @@ class Told(NamedTuple):
 
 
 def nvidia_card(tables: Tables, pci_id: str = "", name: str = "", generation: str = "") -> Card:
-    """By the PCI device id, which needs no driver; else by the name the tool prints; else what its generation says."""
+    """By the PCI device id, which needs no driver; else by the name the tool prints; else what its chip or generation says."""
     wanted = _plain(name)
     for entry in tables["cards"]["cards"]:
         if (pci_id and entry["pci_id"] == pci_id) or (not pci_id and wanted and _plain(entry["name"]) == wanted):
             return _card(tables, entry)
+    chip = next((entry for entry in tables["cards"]["chips"] if pci_id and entry["from"] <= pci_id <= entry["to"]), None)
+    if chip:
+        title = re.sub(r"^NVIDIA\s+", "", name) or f"card 10de:{pci_id}"
+        return _card(tables, {**chip, "name": title, "confidence": "B"})
     return _card(
         tables, {"name": name or (f"a card of the generation {generation}" if generation else ""), "generation": generation}
     )
@@ -65,7 +69,7 @@ def _card(tables: Tables, entry: Mapping[str, Any]) -> Card:
     return Card(
         name=str(entry.get("name", "")),
         generation=str(entry.get("generation", "")) if kind else "",
-        # Of a whole generation only what all of it has: the lowest runs everywhere.
+        # Of a whole generation only what all of it has.
         cc=str(entry.get("cc", capabilities[0] if len(capabilities) == 1 else "")),
         first_driver=str(entry.get("first_driver", kind.get("first_driver", ""))),
         last_branch=str(kind.get("last_branch", "")),

@@ -45,7 +45,9 @@ def nearest(stack: Stack, tables: Tables, rules: Tuple[Rule, ...]) -> List[Right
 
 def _bare(stack: Stack) -> Stack:
     """Card and driver alone."""
-    return stack._replace(torch="", cuda="", archs=(), variant="", vllm="", vllm_cuda="", transformers="", glibc="", python="")
+    return stack._replace(
+        torch="", cuda="", archs=(), variant="", vllm="", vllm_cuda="", transformers="", nccl="", glibc="", python=""
+    )
 
 
 def _drivers(stack: Stack, tables: Tables) -> Iterator[Tuple[Stack, str]]:
@@ -98,7 +100,9 @@ def _layers(stack: Stack, tables: Tables) -> Iterator[Tuple[Stack, bool]]:
         torch = known.torch(tables, entry["torch"])
         if not torch:
             continue
-        fresh = stack._replace(vllm=release, torch=entry["torch"], archs=(), transformers="", variant="cuda", forward_compat="")
+        fresh = stack._replace(
+            vllm=release, torch=entry["torch"], archs=(), transformers="", nccl="", variant="cuda", forward_compat=""
+        )
         yield fresh._replace(cuda=torch["cuda"], vllm_cuda=entry["cuda"]), False
         for cuda in entry.get("variants", ()):
             if cuda in torch["builds"]:

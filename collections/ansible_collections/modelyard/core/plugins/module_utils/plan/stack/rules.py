@@ -45,6 +45,7 @@ class Stack(NamedTuple):
     python: str = ""
     glibc: str = ""
     transformers: str = ""
+    nccl: str = ""
     fabric_manager: str = ""
     switches: int = 0
     forward_compat: str = ""
@@ -237,6 +238,15 @@ def vllm_pins_torch(s: Stack, tables: Tables) -> Optional[Reason]:
     )
 
 
+def torch_needs_nccl(s: Stack, tables: Tables) -> Optional[Reason]:
+    """An NCCL that is older than the one that torch was linked with lacks functions that torch asks for."""
+    wanted = str(known.torch(tables, s.torch).get("nccl", "")) if s.cuda else ""
+    if not versions.older(s.nccl, wanted):
+        return None
+    what = f"torch {s.torch} comes with NCCL {wanted}; {s.nccl} is installed: its import can end with 'undefined symbol: nccl...'"
+    return Reason("torch-needs-nccl", WARN, what, "make the environment from a lock")
+
+
 def build_for_backend(s: Stack, tables: Tables) -> Optional[Reason]:
     """PyTorch for CPUs or for other cards sees none of these."""
     wanted = {"nvidia": "cuda", "hygon": "hip", "amd": "hip", "cpu": ""}.get(s.backend, "")
@@ -274,4 +284,5 @@ NVIDIA: Tuple[Rule, ...] = (
     toolkit_same_cuda,
     *COMMON,
     vllm_pins_torch,
+    torch_needs_nccl,
 )

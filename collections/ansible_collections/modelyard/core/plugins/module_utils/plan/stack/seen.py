@@ -11,6 +11,8 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan.stack.rules im
 #: Health of a card that does not answer.
 SILENT = ("lost", "unknown", "error")
 LOADER_PATH = "LD_LIBRARY_PATH"
+#: Generations whose NVSwitches are PCI devices of their own; later ones are reached through the network cards.
+SWITCHES_ON_BUS = ("ampere", "hopper")
 
 
 class Seen(NamedTuple):
@@ -63,7 +65,7 @@ def cards(backend: str, survey: Mapping[str, Any], tables: Tables, only: Collect
 
 def _kind(backend: str, pci_id: str, name: str, tables: Tables) -> Card:
     if backend == "nvidia":
-        by_id = known.nvidia_card(tables, pci_id=pci_id)
+        by_id = known.nvidia_card(tables, pci_id=pci_id, name=name)
         return by_id if by_id.generation else known.nvidia_card(tables, name=name)
     return known.dcu(tables, pci_id, name) if backend == "hygon" else Card(name=name)
 
@@ -71,6 +73,7 @@ def _kind(backend: str, pci_id: str, name: str, tables: Tables) -> Card:
 def _base(backend: str, card: Card, answers: bool, intent: Mapping[str, Any], survey: Mapping[str, Any]) -> Stack:
     """What the host itself has."""
     wish: Mapping[str, Any] = intent.get("stack") or {}
+    switches = int((survey.get("stack") or {}).get("switches") or 0)
     host: Mapping[str, Any] = survey.get("stack") or {}
     driver: Mapping[str, str] = survey["accelerators"].get(backend, {}).get("driver", {})
     return Stack(
@@ -80,8 +83,9 @@ def _base(backend: str, card: Card, answers: bool, intent: Mapping[str, Any], su
         driver=str(driver.get("loaded", "")),
         flavour=str(driver.get("flavour", "")),
         glibc=str(host.get("glibc", "")),
-        fabric_manager=str(host.get("fabric_manager") or ""),
-        switches=int(host.get("switches") or 0),
+        # Ampere and Hopper show their switches on the bus: without them it has nothing to manage here, whatever is installed.
+        fabric_manager=str(host.get("fabric_manager") or "") if switches or card.generation not in SWITCHES_ON_BUS else "",
+        switches=switches,
         dtk=str((host.get("dtk") or {}).get("version") or wish.get("dtk") or "") if backend == "hygon" else "",
         toolkit=str(host.get("cuda_toolkit") or MISSING) if wish.get("cuda_toolkit") == "system" and host else "",
         today=str(intent.get("today", "")),
@@ -137,6 +141,7 @@ def _with_wish(base: Stack, release: str, wish: Mapping[str, Any], contents: Map
             vllm=release,
             vllm_cuda=own if contents["variant"] == "cuda" else "",
             transformers=packages.get("transformers", ""),
+            nccl=next((version for name, version in sorted(packages.items()) if name.startswith("nvidia_nccl")), ""),
         )
     torch = str(wish.get("torch") or pins.get("torch", ""))
     wanted = str(wish.get("cuda") or "")

@@ -50,9 +50,12 @@ def is_pinned(found: str, pinned: str) -> bool:
     return found == pinned or ("." not in pinned and versions.branch(found) == pinned)
 
 
-def reasons(seen: Mapping[str, Any], host: Mapping[str, Any]) -> List[Reason]:
-    """What disturbs, or will. `seen`: accelerators.nvidia; `host`: survey.stack, empty where nothing was looked at."""
-    if not host:
+def reasons(seen: Mapping[str, Any], host: Mapping[str, Any], inside: bool = False) -> List[Reason]:
+    """What disturbs, or will. `seen`: accelerators.nvidia; `host`: survey.stack, empty where nothing was looked at.
+
+    `inside` a container packages, kernels and daemons are those of the container, which has nothing to do with the driver.
+    """
+    if not host or inside:
         return []
     driver = seen["driver"]
     name = state(driver, host)

@@ -42,7 +42,8 @@ def host(
     accelerator = survey["accelerators"].get("nvidia")
     system: Mapping[str, Any] = survey.get("stack") or {}
     mine = accelerator if _is_wanted("nvidia", services) else None
-    reasons = states.reasons(mine, system) if mine else []
+    inside = bool(survey["platform"]["container"] or survey["platform"]["wsl"])
+    reasons = states.reasons(mine, system, inside) if mine else []
     pinned = str(wish.get("driver", ""))
     state = states.state(accelerator["driver"], system, pinned) if accelerator and accelerator["on_bus"] else ""
     found = [_set(one, state, wish, system, tables) for one in seen.sets(intent, survey, services, tables)]
