@@ -96,8 +96,13 @@ def test_a_driver_that_is_too_old_is_to_be_updated_or_an_older_vllm_taken():
     ],
 )
 def test_the_states_of_a_driver(driver, changes, state):
-    whole = {**worlds.nvidia()["accelerators"]["nvidia"]["driver"], **driver}
-    assert states.state(whole, host(**changes)) == state
+    survey = gpus(driver=driver, seen=SILENT)
+    assert states.state(survey["accelerators"]["nvidia"], host(**changes)) == state
+
+
+def test_a_tool_that_answers_disproves_a_mismatch():
+    survey = gpus(driver={"library": "570.172.08"})
+    assert states.state(survey["accelerators"]["nvidia"], host()) == "acceptable"
 
 
 @pytest.mark.parametrize(
@@ -111,7 +116,7 @@ def test_the_states_of_a_driver(driver, changes, state):
     ],
 )
 def test_what_a_state_means_for_the_host(driver, changes, action):
-    silent = {} if driver.get("loaded", "580") else SILENT
+    silent = {} if changes or driver.get("loaded") == "550.163.01" else SILENT
     seen, _ = judged(gpus(driver=driver, seen=silent, **changes), vllm="0.33.0")
     assert seen["action"] == action
 
@@ -150,7 +155,16 @@ NIGHTLY = {"service": "unattended-upgrades", "blacklist": []}
         ([], {"kernels": [{**KERNEL, "next": False}, {**NEXT, "module": "580.95.05"}]}, {}, []),
         ([package("nvidia-utils-580-server", held=False)], {"updates": NIGHTLY}, {}, [("warn", "PF-STACK-UPDATES")]),
         ([], {"updates": NIGHTLY}, {}, []),
-        ([package("nvidia-utils-580-server", held=False)], {"updates": {**NIGHTLY, "blacklist": ["^libnvidia-"]}}, {}, []),
+        ([package("nvidia-utils-580-server", held=False)], {"updates": {**NIGHTLY, "blacklist": ["^nvidia-"]}}, {}, []),
+        ([package("nvidia-utils-580-server", held=False)], {"updates": {**NIGHTLY, "blacklist": ["*nvidia*", "["]}}, {}, []),
+        (
+            [package("nvidia-utils-580-server", held=False)],
+            {"updates": {**NIGHTLY, "blacklist": ["^libnvidia-"]}},
+            {},
+            [("warn", "PF-STACK-UPDATES")],
+        ),
+        # Debian numbers this one by date.
+        ([package("nvidia-kernel-common", "20220217+5~deb12u1"), UTILS], {}, {}, []),
         ([], {"installer": "/usr/bin/nvidia-uninstall"}, {}, [("warn", "PF-STACK-FOREIGN")]),
         ([], {"containerised": True}, {}, [("note", "PF-STACK-FOREIGN")]),
         ([], {"vendor_image": "/etc/dgx-release"}, {}, [("note", "PF-STACK-FOREIGN")]),
@@ -278,8 +292,34 @@ def test_dcus_are_judged_by_driver_dtk_and_the_vendors_wheels(dtk, python, torch
     }
     seen, said = judged(survey, worlds.dcu_service())
     assert said == found
-    assert seen["action"] == ("refuse" if ("refuse", "PF-STACK-DTK") in found or "PF-STACK-BUILD" in str(found) else "keep")
+    assert seen["action"] == ("upgrade" if any(severity == "refuse" for severity, _ in found) else "keep")
     assert seen["sets"][0]["cards"] == "8 x K100_AI"
+
+
+def test_for_dcus_the_vendors_wheels_are_named_by_their_files():
+    survey = worlds.hygon()
+    survey["stack"] = host(dtk={"path": "/opt/dtk", "version": "25.04.2"})
+    held = contents(python="3.10.12", archs=[], cuda="12.8")
+    held["packages"] = {"torch": "2.9.1+cu128", "vllm": "0.14.1"}
+    survey["runtimes"] = {worlds.RUNTIME: {"exists": True, "complete": False, "error": "", "vllm": "0.14.1", "contents": held}}
+    seen, found = judged(survey, worlds.dcu_service())
+    assert found == [("refuse", "PF-STACK-BUILD")]
+    right = seen["sets"][0]["right"][0]
+    assert right["needs_root"] is False
+    assert right["words"] == (
+        "vllm-0.11.0+das.opt1.alpha.dtk25042-cp310-cp310-manylinux_2_28_x86_64.whl and "
+        "torch-2.5.1+das.opt1.dtk25042-cp310-cp310-manylinux_2_28_x86_64.whl"
+    )
+
+
+def test_where_there_is_no_card_of_the_kind_nothing_is_kept():
+    seen, _ = judged(worlds.survey(), worlds.gpu_service())
+    assert (seen["action"], seen["sets"][0]["cards"]) == ("refuse", "-")
+
+
+def test_the_graphics_unit_of_a_processor_is_no_card_to_judge():
+    seen, _ = judged(worlds.with_graphics(gpus()))
+    assert [one["backend"] for one in seen["sets"]] == ["nvidia"]
 
 
 def test_every_reason_that_a_rule_can_give_has_an_id_and_every_id_a_rule():

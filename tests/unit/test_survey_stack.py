@@ -182,6 +182,8 @@ def test_the_whole_of_a_server(tmp_path):
     assert seen["compat"] == ["/usr/local/cuda-13.0/compat"]
     assert seen["installer"] == "/usr/bin/nvidia-uninstall"
     assert (seen["containerised"], seen["vendor_image"]) == (False, "")
+    put(tmp_path, "var/lib/dpkg/info/nvidia-driver.list", "/.\n/usr/bin/nvidia-uninstall\n")
+    assert look(tmp_path)["installer"] == "", "a package owns it"
     put(tmp_path, "run/nvidia/driver/usr/bin/nvidia-smi")
     put(tmp_path, "etc/dgx-release")
     again = look(tmp_path)

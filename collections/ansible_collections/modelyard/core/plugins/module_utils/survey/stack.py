@@ -12,12 +12,12 @@ import re
 from pathlib import Path
 from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ansible_collections.modelyard.core.plugins.module_utils.survey import driver, packages, pci
+from ansible_collections.modelyard.core.plugins.module_utils.survey import driver, packages, pci, tool
 from ansible_collections.modelyard.core.plugins.module_utils.survey.device_files import below
 
 MODULES = "/lib/modules"
 SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
-INSTALLERS = ("/usr/bin/nvidia-uninstall", "/usr/bin/nvidia-installer")
+INSTALLER = "/usr/bin/nvidia-uninstall"
 CONTAINER = "/run/nvidia/driver"
 IMAGES = ("/etc/dgx-release",)
 NVSWITCH_CLASS = "0680"
@@ -61,7 +61,7 @@ def look(
         "secure_boot": secure_boot(sysroot),
         "nouveau": nouveau(sysroot),
         "packages": listed,
-        "installer": _installer(listed, sysroot),
+        "installer": _installer(listed["manager"], sysroot),
         "containerised": os.path.isdir(below(sysroot, CONTAINER)) and bool(_names(below(sysroot, CONTAINER))),
         "vendor_image": next((place for place in IMAGES if os.path.exists(below(sysroot, place))), ""),
         "switches": sum(f["class"] == NVSWITCH_CLASS for f in pci.functions(sysroot, {"10de"})) if "nvidia" in found else 0,
@@ -199,11 +199,17 @@ def dtk(sysroot: str = "/") -> Dict[str, str]:
     return {"path": "", "version": ""}
 
 
-def _installer(listed: Mapping[str, Any], sysroot: str) -> str:
-    """NVIDIA's .run installer leaves its uninstaller; packages of distributions have none, or are in the package database."""
-    place = next((one for one in INSTALLERS if os.path.exists(below(sysroot, one))), "")
-    owned = any(package["name"].startswith(("nvidia-driver", "nvidia-installer")) for package in listed["found"])
-    return "" if owned else place
+def _installer(manager: str, sysroot: str) -> str:
+    """NVIDIA's .run installer leaves its uninstaller. One that belongs to a package is none of its."""
+    if not os.path.exists(below(sysroot, INSTALLER)):
+        return ""
+    if manager == "dpkg":
+        folder = below(sysroot, "/var/lib/dpkg/info")
+        lists = [name for name in _names(folder) if "nvidia" in name and name.endswith(".list")]
+        return "" if any(INSTALLER in _text(f"{folder}/{name}").split() for name in lists) else INSTALLER
+    program = tool.find("rpm", tool.SYSTEM_FOLDERS, "") if manager == "rpm" else ""
+    owned = program and tool.run([program, "-qf", INSTALLER], packages.RPM_LIMIT_S)["rc"] == 0
+    return "" if owned else INSTALLER
 
 
 def _free(place: str) -> Optional[int]:

@@ -43,6 +43,33 @@ def nearest(stack: Stack, tables: Tables, rules: Tuple[Rule, ...]) -> List[Right
     return []
 
 
+def of_dcu(stack: Stack, tables: Tables, rules: Tuple[Rule, ...]) -> List[Right]:
+    """For a DCU: the vendor's wheels for the DTK that is there, and those for another DTK, which an admin installs."""
+    found: List[Right] = []
+    for entry in tables["hygon"]["toolkits"][::-1]:
+        # The layer and its Python are made anew; of several releases the newest comes last.
+        fresh = stack._replace(
+            torch=entry["torch"][-1], vllm=entry["vllm"][-1], variant="hip", cuda="", archs=(), transformers=""
+        )
+        candidate = fresh._replace(dtk=stack.dtk or entry["dtk"], python=entry["python"][-1])
+        moved = candidate._replace(dtk=entry["dtk"])
+        for changed, needs_root in ((candidate, False), (moved, True)):
+            known_way = any(right.needs_root is needs_root for right in found)
+            if not known_way and (not needs_root or changed.dtk != stack.dtk) and not judge(changed, tables, rules):
+                toolkit = f"DTK {changed.dtk} and " if needs_root else ""
+                wheels = " and ".join(
+                    _wheel(*pair, changed.python) for pair in (("vllm", changed.vllm), ("torch", changed.torch))
+                )
+                found.append(Right(changed, needs_root, f"{toolkit}{wheels}"))
+    return sorted(found, key=lambda right: right.needs_root)
+
+
+def _wheel(name: str, version: str, python: str) -> str:
+    """The vendor's file name, as far as it is known: later builds carry a stamp at the end of the version."""
+    tag = "cp" + python.replace(".", "")
+    return f"{name}-{version}-{tag}-{tag}-manylinux_2_28_x86_64.whl"
+
+
 def _bare(stack: Stack) -> Stack:
     """Card and driver alone."""
     return stack._replace(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
+from ansible_collections.modelyard.core.plugins.module_utils.plan.checks import lookup
 from ansible_collections.modelyard.core.plugins.module_utils.plan.stack import known, versions
 from ansible_collections.modelyard.core.plugins.module_utils.plan.stack.known import Card, Tables
 from ansible_collections.modelyard.core.plugins.module_utils.plan.stack.rules import MISSING, Stack
@@ -38,7 +39,7 @@ def sets(
         kinds = cards(service["backend"], survey, tables, set(service["cards"])) or {Card(): (0, False)}
         found += [_of_service(service, card, *kinds[card], intent, survey, tables) for card in kinds]
     if not services:
-        for backend in sorted(survey["accelerators"]):
+        for backend in sorted(kind for kind in survey["accelerators"] if not lookup.integrated(kind, survey)):
             for card, (count, answers) in cards(backend, survey, tables).items():
                 base = _base(backend, card, answers, intent, survey)
                 stack = _with_wish(base, str(wish.get("vllm", "")), wish, {}, tables) if backend == "nvidia" else base

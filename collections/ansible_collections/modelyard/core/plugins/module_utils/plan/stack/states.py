@@ -6,8 +6,9 @@ inventory pins.
 
 from __future__ import annotations
 
+import fnmatch
 import re
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import NOTE, REFUSE, WARN
 from ansible_collections.modelyard.core.plugins.module_utils.plan.stack import versions
@@ -26,12 +27,18 @@ _OF_ONE_SET = re.compile(
     r"libnvidia-(compute|cfg1|gl|decode|encode|extra|fbc1|ml)|nvidia-(utils|compute-utils|kernel-(common|source)|dkms)"
     r"|nvidia-driver-(cuda|libs)|(kmod|akmod)-nvidia|nvidia-kmod-common"
 )
-_HELD = re.compile(r"\^?(lib)?nvidia|\*nvidia|linux-modules-nvidia")
+#: A version of a driver; some packages beside it are numbered by date.
+_DRIVER = re.compile(r"[3-9][0-9]{2}\.[0-9]")
 
 
-def state(driver: Mapping[str, str], host: Mapping[str, Any], pinned: str = "") -> str:
-    """One word for the driver. `driver`: accelerators.nvidia.driver; `host`: survey.stack; `pinned`: a version or a branch."""
-    loaded, disk, library = driver["loaded"], driver["on_disk"], driver["library"]
+def state(seen: Mapping[str, Any], host: Mapping[str, Any], pinned: str = "") -> str:
+    """One word for the driver. `seen`: accelerators.nvidia; `host`: survey.stack; `pinned`: a version or a branch.
+
+    A tool that answers disproves a mismatch: the library that was found may be one of several.
+    """
+    driver = seen["driver"]
+    loaded, disk = driver["loaded"], driver["on_disk"]
+    library = "" if loaded and seen["tool"]["state"] == "ok" else driver["library"]
     if host.get("containerised"):
         return CONTAINER
     if host.get("installer"):
@@ -58,7 +65,7 @@ def reasons(seen: Mapping[str, Any], host: Mapping[str, Any], inside: bool = Fal
     if not host or inside:
         return []
     driver = seen["driver"]
-    name = state(driver, host)
+    name = state(seen, host)
     found = [*_ownership(name, host), *_loading(name, seen, host)]
     if name not in FOREIGN:
         found += [*_packages(host), *_next_kernel(driver, host), *_updates(driver, host)]
@@ -117,7 +124,7 @@ def _has(host: Mapping[str, Any], name: str) -> bool:
 def _packages(host: Mapping[str, Any]) -> List[Reason]:
     """Packages of several branches, versions or sources at once: the classic wreck."""
     found = _of_driver(host)
-    one_set = [p for p in found if _OF_ONE_SET.match(p["name"])]
+    one_set = [p for p in found if _OF_ONE_SET.match(p["name"]) and _DRIVER.match(_upstream(p["version"]))]
     releases: Dict[str, List[str]] = {}
     for package in one_set:
         releases.setdefault(_upstream(package["version"]), []).append(package["name"])
@@ -167,9 +174,8 @@ def _updates(driver: Mapping[str, str], host: Mapping[str, Any]) -> List[Reason]
     """Could the driver change tonight?"""
     updates = host.get("updates") or {}
     mine = [p for p in _of_driver(host) if _OF_ONE_SET.match(p["name"])]
-    free = sorted(p["name"] for p in mine if not p["held"])
-    spared = any(_HELD.match(pattern) for pattern in updates.get("blacklist", ()))
-    if not updates.get("service") or not free or spared or not driver["loaded"]:
+    free = sorted(p["name"] for p in mine if not p["held"] and not _is_spared(p["name"], updates.get("blacklist", ())))
+    if not updates.get("service") or not free or not driver["loaded"]:
         return []
     more = f" and {len(free) - 3} more" if len(free) > 3 else ""
     what = (
@@ -178,6 +184,19 @@ def _updates(driver: Mapping[str, str], host: Mapping[str, Any]) -> List[Reason]
     )
     do = "an admin holds all packages of the driver (apt-mark hold, dnf versionlock), and lists them in the updater's blacklist"
     return [Reason("updates", WARN, what, do)]
+
+
+def _is_spared(name: str, patterns: Sequence[str]) -> bool:
+    """apt takes expressions that match from the beginning, dnf takes globs."""
+    for pattern in patterns:
+        if fnmatch.fnmatchcase(name, pattern):
+            return True
+        try:
+            if re.match(pattern, name):
+                return True
+        except re.error:  # a glob
+            continue
+    return False
 
 
 def _services(seen: Mapping[str, Any], host: Mapping[str, Any]) -> List[Reason]:

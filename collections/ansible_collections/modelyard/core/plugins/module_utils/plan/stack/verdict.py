@@ -45,7 +45,7 @@ def host(
     inside = bool(survey["platform"]["container"] or survey["platform"]["wsl"])
     reasons = states.reasons(mine, system, inside) if mine else []
     pinned = str(wish.get("driver", ""))
-    state = states.state(accelerator["driver"], system, pinned) if accelerator and accelerator["on_bus"] else ""
+    state = states.state(accelerator, system, pinned) if accelerator and accelerator["on_bus"] else ""
     found = [_set(one, state, wish, system, tables) for one in seen.sets(intent, survey, services, tables)]
     actions = [one["action"] for one in found] + ([REFUSED] if any(r.severity == REFUSE for r in reasons) else [])
     action = max(actions, key=STRENGTH.index, default=NOTHING)
@@ -68,9 +68,10 @@ def _set(one: seen.Seen, state: str, wish: Mapping[str, Any], system: Mapping[st
     """One set with its verdict. What is there is judged first, then what the inventory wants instead."""
     stack, rules = one.stack, RULES[one.stack.backend]
     reasons = judge(stack, tables, rules)
-    action, right = (
-        _by_state(state, _open_choice(stack, wish), reasons, rules, tables) if stack.backend == "nvidia" else _by_rules(reasons)
-    )
+    if stack.backend == "nvidia":
+        action, right = _by_state(state, _open_choice(stack, wish), reasons, rules, tables)
+    else:
+        action, right = _by_rules(stack, reasons, rules, tables)
     wanted = seen.pinned_driver(wish, tables) if stack.backend == "nvidia" else ""
     loaded = stack.driver
     if wanted and not states.is_pinned(stack.driver, str(wish["driver"])):
@@ -86,6 +87,8 @@ def _set(one: seen.Seen, state: str, wish: Mapping[str, Any], system: Mapping[st
             right = [nearest.Right(other, True, f"driver {wanted} ({kind} kernel modules), as the inventory wants it")]
         elif action == KEEP:
             reasons = [*reasons, _drift(stack.driver, str(wish["driver"]))]
+    if not one.cards and stack.backend != "cpu":  # another finding says that there is no card of this kind
+        action = REFUSED
     if state in states.FOREIGN and action in (INSTALL, UPGRADE, REPAIR):
         action = REFUSED
     return {
@@ -108,8 +111,12 @@ def _open_choice(stack: Stack, wish: Mapping[str, Any]) -> Stack:
     return stack._replace(flavour="" if named == "auto" else named)
 
 
-def _by_rules(reasons: List[Reason]) -> Tuple[str, List[nearest.Right]]:
-    return (REFUSED if refused(reasons) else KEEP), []
+def _by_rules(stack: Stack, reasons: List[Reason], rules: Tuple[Rule, ...], tables: Tables) -> Tuple[str, List[nearest.Right]]:
+    """Of cards whose driver has no states here."""
+    if not refused(reasons):
+        return KEEP, []
+    right = nearest.of_dcu(stack, tables, rules) if stack.backend == "hygon" else []
+    return (UPGRADE if right else REFUSED), right
 
 
 def _by_state(
