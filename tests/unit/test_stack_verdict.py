@@ -211,6 +211,8 @@ def test_a_card_that_is_handed_to_a_virtual_machine_is_refused():
     }
     _, said = judged(gpus(seen={"on_bus": [function]}))
     assert said == [("refuse", "PF-STACK-VFIO")]
+    _, said = judged(gpus(seen={"on_bus": [function, {**function, "bus_id": "0000:02:00.0", "driver": "nvidia"}]}))
+    assert said == [("note", "PF-STACK-VFIO")], "the other card is the host's own"
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,8 @@ def _loading(name: str, seen: Mapping[str, Any], host: Mapping[str, Any]) -> Lis
     vfio = [function["bus_id"] for function in seen["on_bus"] if function["driver"] == "vfio-pci"]
     if vfio:
         what = f"{', '.join(vfio)} is bound to vfio-pci: it is handed to a virtual machine"
-        found.append(Reason("vfio-bound", REFUSE, what, "take it out of the inventory, or ask who gave it away"))
+        severity = REFUSE if len(vfio) == len(seen["on_bus"]) else NOTE  # the others are the host's own
+        found.append(Reason("vfio-bound", severity, what, "take it out of the inventory, or ask who gave it away"))
     nouveau = host.get("nouveau") or {}
     if nouveau.get("loaded") and not seen["driver"]["loaded"]:
         listed = "it is blacklisted, but the initramfs may still hold it" if nouveau["blacklisted"] else "it is not blacklisted"
