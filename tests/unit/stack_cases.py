@@ -221,7 +221,11 @@ CASES: list[tuple[str, Callable[[], Findings], str, str, str]] = [
         said("PF-STACK-DTK", dcus("25.04.2"), worlds.dcu_service()),
         "box:/opt/vllm",
         "torch 2.5.1+das.opt1.dtk25041 is built for DTK 25041; this host has DTK 25.04.2",
-        "use wheels of the host's DTK, or install theirs",
+        (
+            "use wheels of the host's DTK, or install theirs. Nearest right set: without root: "
+            "vllm-0.11.0+das.opt1.alpha.dtk25042-cp310-cp310-manylinux_2_28_x86_64.whl and "
+            "torch-2.5.1+das.opt1.dtk25042-cp310-cp310-manylinux_2_28_x86_64.whl"
+        ),
     ),
     (
         "PF-STACK-ENDED",

@@ -44,7 +44,7 @@ def nearest(stack: Stack, tables: Tables, rules: Tuple[Rule, ...]) -> List[Right
 
 
 def of_dcu(stack: Stack, tables: Tables, rules: Tuple[Rule, ...]) -> List[Right]:
-    """For a DCU: the vendor's wheels for the DTK that is there, and those for another DTK, which an admin installs."""
+    """For a DCU: the vendor's wheels for the DTK that is there; where none are known, those of another DTK, with that DTK."""
     found: List[Right] = []
     for entry in tables["hygon"]["toolkits"][::-1]:
         # The layer and its Python are made anew; of several releases the newest comes last.
@@ -61,7 +61,7 @@ def of_dcu(stack: Stack, tables: Tables, rules: Tuple[Rule, ...]) -> List[Right]
                     _wheel(*pair, changed.python) for pair in (("vllm", changed.vllm), ("torch", changed.torch))
                 )
                 found.append(Right(changed, needs_root, f"{toolkit}{wheels}"))
-    return sorted(found, key=lambda right: right.needs_root)
+    return sorted(found, key=lambda right: right.needs_root)[:1]
 
 
 def _wheel(name: str, version: str, python: str) -> str:
