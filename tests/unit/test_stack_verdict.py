@@ -100,6 +100,14 @@ def test_the_states_of_a_driver(driver, changes, state):
     assert states.state(survey["accelerators"]["nvidia"], host(**changes)) == state
 
 
+def test_what_an_installation_puts_right_is_no_refusal_of_the_host():
+    taken = {"loaded": True, "blacklisted": False}
+    seen, found = judged(gpus(driver=NO_DRIVER, seen=SILENT, nouveau=taken), vllm="0.33.0")
+    assert (seen["action"], found) == ("install", [("refuse", "PF-STACK-NOUVEAU")])
+    seen, _ = judged(gpus(driver={**NO_DRIVER, "on_disk": "580.95.05", "library": "580.95.05"}, seen=SILENT, nouveau=taken))
+    assert seen["action"] == "repair"
+
+
 def test_a_tool_that_answers_disproves_a_mismatch():
     survey = gpus(driver={"library": "570.172.08"})
     assert states.state(survey["accelerators"]["nvidia"], host()) == "acceptable"

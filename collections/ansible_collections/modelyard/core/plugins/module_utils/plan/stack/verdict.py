@@ -47,7 +47,9 @@ def host(
     pinned = str(wish.get("driver", ""))
     state = states.state(accelerator, system, pinned) if accelerator and accelerator["on_bus"] else ""
     found = [_set(one, state, wish, system, tables) for one in seen.sets(intent, survey, services, tables)]
-    actions = [one["action"] for one in found] + ([REFUSED] if any(r.severity == REFUSE for r in reasons) else [])
+    # The other reasons are put right by an installation or a repair; what a virtual machine has is not ours.
+    taken = any(reason.rule == "vfio-bound" and reason.severity == REFUSE for reason in reasons)
+    actions = [one["action"] for one in found] + ([REFUSED] if taken else [])
     action = max(actions, key=STRENGTH.index, default=NOTHING)
     return {
         "action": action,
@@ -85,7 +87,7 @@ def _set(one: seen.Seen, state: str, wish: Mapping[str, Any], system: Mapping[st
             reasons, action, stack = against, REFUSED, other
         elif action in (INSTALL, UPGRADE):
             right = [nearest.Right(other, True, f"driver {wanted} ({kind} kernel modules), as the inventory wants it")]
-        elif action == KEEP:
+        elif action == KEEP and loaded:
             reasons = [*reasons, _drift(stack.driver, str(wish["driver"]))]
     if not one.cards and stack.backend != "cpu":  # another finding says that there is no card of this kind
         action = REFUSED
