@@ -147,6 +147,26 @@ def test_cuda_compat_on_a_data_center_card_is_a_warning():
     assert ids(judge(stack, TABLES, NVIDIA)) == [("warn", "wheel-needs-driver-hard")]
 
 
+def test_cuda_compat_does_not_save_a_geforce():
+    stack = Stack(
+        card=card("GeForce RTX 4090"), driver="535.261.03", torch="2.14.0", cuda="13.0", forward_compat="LD_LIBRARY_PATH"
+    )
+    said = ids(judge(stack, TABLES, NVIDIA))
+    assert said == [("refuse", "wheel-needs-driver-hard"), ("refuse", "forward-compat-not-for-geforce")]
+
+
+@pytest.mark.parametrize(("today", "said"), [("2026-06", []), ("2026-07", [("warn", "branch-ended")]), ("", [])])
+def test_a_branch_is_supported_to_the_end_of_its_last_month(today, said):
+    assert ids(judge(Stack(card=card("A10"), driver="535.261.03", today=today), TABLES, NVIDIA)) == said
+
+
+def test_the_release_that_is_wanted_is_nearer_than_a_newer_one():
+    mixed = Stack(
+        card=card("GeForce RTX 4090"), driver="580.178.04", vllm="0.30.0", vllm_cuda="13.0", torch="2.13.0", cuda="12.6"
+    )
+    assert nearest.nearest(mixed, TABLES, NVIDIA)[0].words == "vLLM 0.30.0 with torch 2.13.0 for CUDA 13.0"
+
+
 K100_AI = known.dcu(TABLES, "6210")
 
 

@@ -257,8 +257,17 @@ def test_what_runs_as_wanted_is_refused_for_nothing():
 
 def test_cuda_compat_in_the_environment_of_a_service_on_a_geforce_is_refused():
     service = worlds.gpu_service(environment={"LD_LIBRARY_PATH": "/usr/local/cuda-13.0/compat"})
-    _, said = judged(with_environment(gpus()), service)
+    seen, said = judged(with_environment(gpus()), service)
     assert said == [("refuse", "PF-STACK-COMPAT")]
+    assert (seen["action"], seen["sets"][0]["right"]) == ("repair", []), "nothing else is to be installed"
+
+
+def test_of_an_environment_that_was_imported_here_python_and_c_library_are_proven():
+    survey = with_environment(gpus(glibc="2.27"), python="3.10.12")
+    assert judged(survey, worlds.gpu_service())[1] == []
+    survey["runtimes"][worlds.RUNTIME]["vllm"] = ""
+    said = judged(survey, worlds.gpu_service())[1]
+    assert said == [("refuse", "PF-STACK-PYTHON"), ("refuse", "PF-STACK-GLIBC")]
 
 
 @pytest.mark.parametrize(

@@ -211,8 +211,8 @@ def environment(root: Path, version_py: str = VERSION_PY, library: bytes = LIBRA
     put(root, f"{place}/torch/version.py", version_py)
     put(root, f"{place}/torch/lib/libtorch_python.so", library)
     wheels = {
-        "torch-2.14.0": "cp312-cp312-manylinux_2_28_x86_64",
-        "vllm-0.33.0": "cp38-abi3-manylinux_2_31_x86_64",
+        "torch-2.14.0": "cp312-cp312-manylinux_2_27_x86_64.manylinux_2_28_x86_64",
+        "vllm-0.33.0": "cp38-abi3-manylinux_2_31_x86_64.manylinux_2_35_x86_64",
         "transformers-5.20.2": "py3-none-any",
         "nvidia_nccl_cu13-2.30.7": "py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64",
         "requests-2.32.0": "py3-none-any",
@@ -253,6 +253,7 @@ def test_what_torch_was_built_for(tmp_path, cuda, hip, variant):
         (b"\0sm_90\0", ["9.0"]),
         (b"\0sm_80 sm_90a sm_120 compute_120\0", ["8.0", "9.0a", "12.0+PTX"]),
         (b"\0sm_80 sm_90 compute_100\0", ["8.0", "9.0", "10.0+PTX"]),
+        (b"\0sm_90\0of another text\0sm_80 sm_90 sm_100\0", ["8.0", "9.0", "10.0"]),
         (b"\0sm_80 sm_90", []),
         (b"", []),
     ],
