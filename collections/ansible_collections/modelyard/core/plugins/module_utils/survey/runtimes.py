@@ -68,21 +68,21 @@ def pythons(path: str) -> Dict[str, str]:
 def seal(path: str) -> str:
     """A hash over the folders of a runtime and when each was last changed; reads no file. Caches of byte code do not count.
 
-    A package that was added, removed or replaced since changes it. A file that was written over in place does not, nor does what the
-    host itself has lost.
+    A package that was added, removed or replaced since changes it. A file that was written over in place does not, nor does what
+    the host itself has lost.
     """
     found, waiting = hashlib.sha256(), [path]
     while waiting:
         folder = waiting.pop()
         try:
             with os.scandir(folder) as entries:
-                inner = sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False) and entry.name != "__pycache__")
+                inner = sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
             # The folder itself gets its last file after the seal was made.
-            changed = 0 if folder == path else os.stat(folder).st_mtime_ns
+            changed = 0 if folder == path else Path(folder).stat().st_mtime_ns
         except OSError as exc:
             return f"{folder}: {exc.strerror or exc}"  # fits no seal that was written down
         found.update(f"{os.path.relpath(folder, path)} {changed}\n".encode("utf-8", "surrogateescape"))
-        waiting += inner
+        waiting += [place for place in inner if not place.endswith("/__pycache__")]
     return found.hexdigest()
 
 
