@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The scenarios of molecule/, in containers that are removed at the end whatever happened.
-#   tools/scenarios.sh                                  all of them, whole; what `make scenarios` runs
+#   tools/scenarios.sh                                  the servers with cards, whole; what `make scenarios` runs
+#   tools/scenarios.sh test control_node                the schedule under a real systemd and a real cron, which takes minutes more
 #   tools/scenarios.sh STEP [SCENARIO ...]              one step of molecule: create prepare converge verify destroy ...; after any
 #                                                       step but `test` and `destroy` the server stays
 # CONTAINER_ENGINE: podman (the default) or docker. Docker was not tried.
@@ -8,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 step="${1:-test}"
 scenarios=("${@:2}")
-[ ${#scenarios[@]} -gt 0 ] || scenarios=(nvidia_2x4090 hygon_8xk100ai control_node)
+[ ${#scenarios[@]} -gt 0 ] || scenarios=(nvidia_2x4090 hygon_8xk100ai)
 cache="$PWD/.cache/scenarios"
 export CONTAINER_ENGINE="${CONTAINER_ENGINE:-podman}"
 export PATH="$PWD/.venv/bin:$PATH"
