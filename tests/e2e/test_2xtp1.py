@@ -173,7 +173,8 @@ def test_an_acceptance_goes_through_the_gateway_too_and_nothing_is_restarted(sit
 def told(site: Site, what: str) -> None:
     """Tell the gateway by hand what to do with instance 1, as docs/gateway.md has it."""
     token = (site.home / "services" / f"{NAME}.gateway" / "instance-0/run/admin_token").read_text(encoding="utf-8").strip()
-    request = urllib.request.Request(f"http://127.0.0.1:{entry(site)}/gateway/{what}?backend={NAME}/1", method="POST")
+    admin = entry(site) + 1
+    request = urllib.request.Request(f"http://127.0.0.1:{admin}/gateway/{what}?backend={NAME}/1", method="POST")
     request.add_header("Authorization", "Basic " + base64.b64encode(f"x:{token}".encode()).decode())
     with urllib.request.urlopen(request, timeout=30) as reply:
         assert reply.status == 200

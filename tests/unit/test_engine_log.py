@@ -176,6 +176,29 @@ def test_the_end_of_story_a_is_fatal(line):
     assert len(engine_log.fatal_lines(f"fine\n{line}\nfine\n")) == 1
 
 
+FATAL = "(EngineCore pid=14074) ERROR 11-30 17:20:25 [core.py:1512] "
+#: As 0.32.0 wrote it when structured decoding failed; another process told of an error of its own in between.
+TRACE = [
+    f"{FATAL}EngineCore encountered a fatal error.",
+    f"{FATAL}Traceback (most recent call last):",
+    "(APIServer pid=13892) ERROR 11-30 17:20:25 [serving.py:9] ValueError: no such tool",
+    f'{FATAL}    raise RuntimeError("two grammars in one batch")',
+    f"{FATAL}RuntimeError: two grammars in one batch",
+]
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (TRACE, "EngineCore encountered a fatal error. RuntimeError: two grammars in one batch"),
+        (TRACE[:3], "EngineCore encountered a fatal error."),
+        ([TRACE[0].partition(") ")[2], *TRACE[3:]], "EngineCore encountered a fatal error."),
+    ],
+)
+def test_a_fatal_line_that_gives_no_reason_is_followed_by_the_one_its_process_gives(lines, said):
+    assert engine_log.fatal_lines("\n".join(lines)) == [said]
+
+
 # A cause, then what vLLM says afterwards: only the cause decides.
 AFTERMATH = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'x': 1}\n"
 

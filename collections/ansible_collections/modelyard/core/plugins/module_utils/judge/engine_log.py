@@ -7,7 +7,7 @@ First form; the whole triage has its own place. Matched are the stable parts of 
 from __future__ import annotations
 
 import re
-from typing import List, NamedTuple, Optional, Pattern, Tuple
+from typing import List, NamedTuple, Optional, Pattern, Sequence, Tuple
 
 
 class Phase(NamedTuple):
@@ -62,6 +62,9 @@ FATAL = re.compile(
     r"|No available shared memory broadcast block|Executor failed"
 )
 LINES_KEPT = 8
+#: Who writes a line; and how far below a fatal line its traceback ends.
+PROCESS = re.compile(r"\([^)]*pid=\d+\)")
+TRACEBACK_LINES = 80
 
 
 def progress(text: str) -> Tuple[str, str]:
@@ -102,5 +105,22 @@ def deciding_lines(text: str) -> List[str]:
 
 
 def fatal_lines(text: str) -> List[str]:
-    """Lines of a running engine's log after which no answer of it counts."""
-    return [bare(line) for line in text.splitlines() if FATAL.search(line)][:LINES_KEPT]
+    """Lines of a running engine's log after which no answer of it counts.
+
+    A first one that says only that something was fatal is followed by what its process told next as the reason.
+    """
+    lines = text.splitlines()
+    numbers = [number for number, line in enumerate(lines) if FATAL.search(line)][:LINES_KEPT]
+    found = [bare(lines[number]) for number in numbers]
+    if found and SYMPTOM.search(found[0]):
+        first = lines[numbers[0]]
+        reason = _reason(first, lines[numbers[0] + 1 : numbers[0] + 1 + TRACEBACK_LINES])
+        found[0] += f" {reason}" if reason else ""
+    return found
+
+
+def _reason(first: str, after: Sequence[str]) -> str:
+    """The first cause that the process of a line tells after it; empty when it has no name there, or tells none."""
+    who = PROCESS.match(first)
+    own = [bare(line).strip() for line in after if who and line.startswith(who.group(0))]
+    return next((line for line in own if ERROR_LINE.search(line) and not SYMPTOM.search(line)), "")
