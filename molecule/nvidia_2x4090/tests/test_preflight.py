@@ -193,9 +193,11 @@ def test_cards_that_changed_places_or_are_gone_since_the_last_deploy_are_told(si
 
 
 def test_memory_is_weighed_against_the_baseline_of_the_host_and_not_against_nothing(site):
-    site.sim("set", "memory_stays=46111", "--card", "0")
-    cards = site.look().survey["cards"]["nvidia"]
-    written = {cards[0]["uuid"]: {"index": 0, "bus_id": cards[0]["bus_id"], "memory_mib": 46115}}
+    site.sim("set", "memory_stays=4000", "--card", "0")
+    look = site.look()
+    assert "PF-MEMORY-HELD" in look.serious
+    cards = look.survey["cards"]["nvidia"]
+    written = {cards[0]["uuid"]: {"index": 0, "bus_id": cards[0]["bus_id"], "memory_mib": 4004}}
     with site.file(f"{HOME}/cards.json", json.dumps(written)):
         assert site.look().serious == []
 
