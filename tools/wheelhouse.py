@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan import tables, wheelhouse
+from ansible_collections.modelyard.core.plugins.module_utils.survey.wheelhouse import MANIFEST
 from ansible_collections.modelyard.core.plugins.plugin_utils.wheels import Pin, Target, fits, least_glibc, missing, pins, problems
 
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
@@ -93,7 +94,7 @@ def make(known: tables.Runtime, target: Target, to: Path, index: str, torch_inde
     """The whole folder; Failed with what is missing."""
     folder = to / wheelhouse.folder(known.name, target.python)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / wheelhouse.MANIFEST).unlink(missing_ok=True)  # it does not count until it is whole again
+    (folder / MANIFEST).unlink(missing_ok=True)  # it does not count until it is whole again
     free = shutil.disk_usage(folder).free >> 20
     if not _files(folder) and free < known.disk_mib // 2 + SPARE_MIB:
         raise Failed(f"{folder}: {free} MiB are free, and about {known.disk_mib // 2 + SPARE_MIB} are wanted")
@@ -117,9 +118,9 @@ def make(known: tables.Runtime, target: Target, to: Path, index: str, torch_inde
         "needs_glibc": least_glibc(files, target),
         "files": files,
     }
-    new = folder / f"{wheelhouse.MANIFEST}.new"
+    new = folder / f"{MANIFEST}.new"
     new.write_text(json.dumps(said, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    new.replace(folder / wheelhouse.MANIFEST)
+    new.replace(folder / MANIFEST)
     return folder
 
 
@@ -152,7 +153,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except (Failed, OSError) as exc:
         print(f"make wheelhouse: {exc}", file=sys.stderr)
         return 1
-    said = json.loads((folder / wheelhouse.MANIFEST).read_text(encoding="utf-8"))
+    said = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     mib = sum(fact["size"] for fact in said["files"].values()) >> 20
     what = f"Python {target.python}, {target.machine}, glibc {said['needs_glibc']} or newer"
     print(f"{folder}: {len(said['files'])} wheels, {mib} MiB, for {what}")

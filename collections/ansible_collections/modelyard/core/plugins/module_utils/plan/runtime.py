@@ -120,7 +120,9 @@ def _wheels(intent: Mapping[str, Any], survey: Mapping[str, Any]) -> Dict[str, A
         return dict(here)
     # A folder that is not there yet is made by the copy.
     problem = source["problem"] and f"{source['path']} on the control node: {source['problem']}"
-    return {"path": here["path"], "problem": problem, "folders": {**source["folders"], **here["folders"]}}
+    # One that is not whole is made so by the copy, as after one that was interrupted.
+    whole = {name: made for name, made in here["folders"].items() if not made["problem"] or name not in source["folders"]}
+    return {"path": here["path"], "problem": problem, "folders": {**source["folders"], **whole}}
 
 
 def _lock(

@@ -6,8 +6,7 @@ from typing import Any, Dict, List, Mapping, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
 from ansible_collections.modelyard.core.plugins.module_utils.plan.vllm_table import order
-
-MANIFEST = "wheelhouse.json"
+from ansible_collections.modelyard.core.plugins.module_utils.survey.wheelhouse import MANIFEST
 
 
 def folder(runtime: str, python: str) -> str:

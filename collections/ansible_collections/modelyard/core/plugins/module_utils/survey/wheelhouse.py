@@ -40,8 +40,10 @@ def look(path: str) -> Dict[str, Any]:
 
 
 def damaged(folder: str) -> List[str]:
-    """Names of wheels that are not what wheelhouse.json says, by their SHA-256; reads all of them."""
-    made = layout.read_json(Path(folder) / MANIFEST) or {}
+    """Names of wheels that are not what wheelhouse.json says, by their SHA-256; reads all of them. It must be there."""
+    made = layout.read_json(Path(folder) / MANIFEST)
+    if made is None:
+        return [MANIFEST]
     files = made.get("files", {})
     wrong = _sizes(Path(folder), files)
     return wrong + [name for name, fact in files.items() if name not in wrong and _sha256(Path(folder) / name) != fact["sha256"]]
