@@ -179,6 +179,11 @@ def alive(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
+def json_lines(path: Path) -> list[dict[str, Any]]:
+    """What a file of JSON lines holds so far; nothing when it has not been begun."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
 def until(condition: Any, limit_s: float, what: str) -> None:
     """Wait for a condition, or fail with what was waited for."""
     limit = time.monotonic() + limit_s

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from e2e_site import answers, diagnosed, figure, get, make_site, torn_down
 from footprint import API, CORE, KEEPER, TRACKER, WORKER, Instance, marked, nothing_left, port_open, strangers
-from harness import ROOT, Site, end, free_port, session_of, until
+from harness import ROOT, Site, end, free_port, json_lines, session_of, until
 from stream import held
 
 pytestmark = pytest.mark.e2e
@@ -51,8 +51,7 @@ def served_by(site: Site, requests: int = 4) -> list[str]:
         assert answers(entry(site))
 
     def fresh() -> list[dict[str, Any]]:
-        found = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-        return [line for line in found if line["path"] == "/v1/chat/completions" and line["time"] >= began]
+        return [line for line in json_lines(log) if line["path"] == "/v1/chat/completions" and line["time"] >= began]
 
     until(lambda: len(fresh()) >= requests, 10, "the log has all requests")
     assert {(line["status"], line["model"], line["completion_tokens"]) for line in fresh()} == {(200, "tiny", 2)}

@@ -16,7 +16,7 @@ from typing import Any
 
 import gateway_files
 from ansible_collections.modelyard.core.plugins.module_utils.gateway import control
-from harness import ROOT, free_port, until
+from harness import ROOT, free_port, json_lines, until
 
 KINDS = ("modelyard", "haproxy", "nginx")
 PATH = "/usr/sbin:/usr/local/sbin:" + os.environ["PATH"]
@@ -165,5 +165,4 @@ class Gateway:
 
     def log(self) -> list[dict[str, Any]]:
         """The result log."""
-        path = self.folder / "logs/results.jsonl"
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+        return json_lines(self.folder / "logs/results.jsonl")
