@@ -10,7 +10,7 @@ VENV := .venv
 ANSIBLE := $(VENV)/bin/ansible-playbook -i inventory/demo -e demo_topology=$(TOPOLOGY) -e demo_port=$(PORT)
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet --quiet install
 
-.PHONY: help demo demo-stop test bench bench-gateway lint unit integration gateway scenarios e2e pythons wheelhouse lock clean
+.PHONY: help demo demo-stop test test-all bench bench-gateway lint unit integration gateway scenarios e2e pythons wheelhouse lock clean
 
 help: ## Show the commands
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  \1\t/p' Makefile | expand -t 16
@@ -21,8 +21,11 @@ demo: check-demo $(VENV)/control ## Deploy and prove a real vLLM with a tiny mod
 demo-stop: $(VENV)/control ## Stop the demo, whichever topology runs
 	@$(ANSIBLE) playbooks/teardown.yml $(ARGS)
 
-test: check-test ## Run all tests: lint, types, unit, integration, end to end with the real engine
+test: check-test ## Run the tests: lint, types, unit, integration, servers in containers, end to end with the real engine
 	@PYTHON=$(PYTHON) tools/test.sh
+
+test-all: check-test ## Run the tests with all further cases of them and all of the scenarios (an hour and more)
+	@FURTHER=yes PYTHON=$(PYTHON) tools/test.sh
 
 bench: $(VENV)/test ## Compare a preflight with Ansible's setup, eight instances with one, deploy and teardown with plain `vllm serve`
 	@PYTHONPATH=tests:tools $(VENV)/bin/python tools/bench_hosts.py

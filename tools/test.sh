@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # All tests, or parts of them one after the other: lint unit integration gateway scenarios e2e pythons.
 # What cannot run here is said; with CI=true leaving anything out is a failure.
+# FURTHER=yes: with the tests that are marked `further` (`make test-all`), which show once more what another one shows.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PYTHON="${PYTHON:-python3}"
@@ -8,6 +9,8 @@ VENV=.venv
 LOGS=.cache/test
 parts=("$@")
 left_out=()
+# The last -m counts, and this one comes behind that of pyproject.toml.
+[ "${FURTHER:-}" != yes ] || export PYTEST_ADDOPTS="-m 'further or not further' ${PYTEST_ADDOPTS:-}" MODELYARD_ALL_ARCHITECTURES=1
 
 install_or_leave_out() {
   # $1: what cannot be run without the packages after it. On Debian and Ubuntu they are installed when we are root.
@@ -110,9 +113,12 @@ find_python() {
 }
 
 pythons() {
-  # Ansible has two releases for the supported Pythons, one for 3.11 and one for the rest. So all unit tests, and the integration tests
-  # that play whole playbooks, are done once more: with the Python farthest from the one of .venv.
+  # Ansible has two releases for the supported Pythons, one for 3.11 and one for the rest. So what meets Ansible, or runs in the control
+  # node's or the engine's environment, is tested once more with the Python farthest from the one of .venv; FURTHER: all unit tests.
   local mine other farthest="" folder
+  local paths=(tests/unit/{accept,gateway,report} tests/unit/test_{acceptance_action,actions,filters,intent_action,inventories,plugins}.py
+    tests/unit/test_{preflight_report,roles,status_report,token_count,wheels}.py tests/integration/test_preflight.py)
+  [ "${FURTHER:-}" != yes ] || paths=(tests/unit tests/integration/test_{preflight,refusals}.py)
   mine="$($VENV/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
   # The last one found counts: the newest beside 3.11, and 3.11 beside the others.
   for other in $([ "$mine" = 3.11 ] && echo 3.12 3.13 || echo 3.12 3.13 3.11); do
@@ -127,8 +133,7 @@ pythons() {
   # Only what runs these tests; the linters and molecule are not needed here.
   "$folder/bin/python" -m pip --disable-pip-version-check --quiet --quiet install -c requirements/test.txt \
     -r requirements/control.txt aiohttp httptools hypothesis jsonschema prometheus-client pytest pytest-xdist uvloop
-  TEST_EXAMPLES=10 "$folder/bin/python" -m pytest -q "${at_once[@]}" tests/unit
-  "$folder/bin/python" -m pytest -q "${waiting[@]}" tests/integration/test_{preflight,refusals}.py
+  TEST_EXAMPLES=10 "$folder/bin/python" -m pytest -q "${at_once[@]}" "${paths[@]}"
 }
 
 all() {

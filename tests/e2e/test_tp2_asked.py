@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from cases import always
 from e2e_site import ENGINE, answers, diagnosed, figure, get
 from e2e_site import TP2 as NAME
 from footprint import WORKER, Instance
@@ -158,13 +159,6 @@ class Fault(NamedTuple):
 ENDLESS = schema({"type": "string", "minLength": 1500}, 2500)
 FAULTS = [
     Fault("key", "models", ("HTTP 401: the API key is missing or wrong", "A restart would not help.")),
-    Fault("length", "", ("instance 0 was not asked", "--max-model-len: 4096 -> 2048"), engine={"max_model_len": 2048}),
-    Fault(
-        "schema that is cut",
-        "schema",
-        ("schema wish: the reply is no JSON; it was cut by max_tokens before it was whole", "give it a larger max_tokens"),
-        acceptance={"schemas": schema({"type": "string", "minLength": 900}, 32)},
-    ),
     Fault(
         "schema that is refused",
         "schema",
@@ -176,6 +170,19 @@ FAULTS = [
         "schema",
         ("no answer within 3 s: the engine has generated all the time, but too slowly", "nothing needs a restart"),
         acceptance={"schemas": ENDLESS, "request_timeout_s": 3},
+    ),
+    Fault(
+        "hung after a pause",
+        "chat",
+        ("no answer within 4 s: no token came, and by its own figures", "A restart of the instance may help"),
+        acceptance={"request_timeout_s": 4},
+    ),
+    Fault("length", "", ("instance 0 was not asked", "--max-model-len: 4096 -> 2048"), engine={"max_model_len": 2048}),
+    Fault(
+        "schema that is cut",
+        "schema",
+        ("schema wish: the reply is no JSON; it was cut by max_tokens before it was whole", "give it a larger max_tokens"),
+        acceptance={"schemas": schema({"type": "string", "minLength": 900}, 32)},
     ),
     Fault(
         "loaded",
@@ -192,12 +199,6 @@ FAULTS = [
         verdict="BUSY",
         acceptance={"busy_wait_s": 2},
         clients=4,
-    ),
-    Fault(
-        "hung after a pause",
-        "chat",
-        ("no answer within 4 s: no token came, and by its own figures", "A restart of the instance may help"),
-        acceptance={"request_timeout_s": 4},
     ),
     Fault(
         "hung in an answer",
@@ -222,7 +223,7 @@ def made(fault: Fault, site: Site, instance: Instance, key: str) -> Iterator[Non
         yield
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", always(4, FAULTS), ids=lambda fault: fault.name)
 def test_a_fault_of_the_real_engine_fails_its_step_and_is_said(first: str, site: Site, port: int, key: str, fault: Fault) -> None:
     service, instance = site.services[0], Instance.of(site, NAME)
     before = {part: dict(service[part]) for part in ("acceptance", "engine")}

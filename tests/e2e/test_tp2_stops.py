@@ -183,6 +183,7 @@ def test_a_stop_goes_on_without_a_worker_that_hangs_and_an_answer_that_never_end
     assert not stream.answer(10).whole
 
 
+@pytest.mark.further
 def test_a_worker_that_is_killed_in_a_diagnostic_window_ends_its_instance_whole(
     first: str, site: Site, port: int, key: str
 ) -> None:
@@ -242,6 +243,7 @@ def with_small_shm(site: Site, *playbooks: str) -> str:
     return run.stdout
 
 
+@pytest.mark.further
 def test_a_full_shared_memory_is_refused_and_when_that_is_overruled_explained_and_cleaned_up(site: Site) -> None:
     refused = with_small_shm(site, "deploy")
     assert "PF-SHM " in refused

@@ -136,6 +136,7 @@ def test_people_are_told_what_changes_and_nothing_else(accept: Accept) -> None:
     assert f"Subject: Modelyard acceptance: host-a/{NAME} failed (was accepted)" in mail.read_text(encoding="utf-8")
 
 
+@pytest.mark.further
 def test_without_a_configuration_a_quiet_run_prints_what_is_news_for_the_mails_of_cron(accept: Accept) -> None:
     done = accept.run("--quiet")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

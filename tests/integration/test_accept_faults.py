@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from accepting import Accept, stopped, wanted
+from cases import always
 from harness import alive, until
 from web import Web
 
@@ -100,6 +101,7 @@ def test_a_state_folder_that_is_not_writable_is_said_before_anything_is_asked(ac
     assert "--state" in done.stderr
 
 
+@pytest.mark.further
 def test_damaged_files_cost_no_verdict_and_are_named(accept: Accept) -> None:
     assert accept.run().returncode == 0
     first = accept.latest["id"]
@@ -117,7 +119,7 @@ def test_damaged_files_cost_no_verdict_and_are_named(accept: Accept) -> None:
     ]
 
 
-@pytest.mark.parametrize("locale", ["", "C", "POSIX", "xx_YY.UTF-8", "de_DE.ISO-8859-1"])
+@pytest.mark.parametrize("locale", always(2, ["", "xx_YY.UTF-8", "C", "POSIX", "de_DE.ISO-8859-1"]))
 def test_the_locale_of_a_timer_does_not_matter(accept: Accept, locale: str) -> None:
     """Ansible itself refuses all of these but the first."""
     few = {"PYTHONPATH": accept.environment()["PYTHONPATH"], "HOME": str(accept.folder)}
@@ -127,6 +129,7 @@ def test_the_locale_of_a_timer_does_not_matter(accept: Accept, locale: str) -> N
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.further
 def test_an_output_that_cannot_be_written_changes_no_exit_status(accept: Accept) -> None:
     with Path("/dev/full").open("wb") as full:
         status = subprocess.run(

@@ -142,6 +142,7 @@ def test_a_deploy_is_not_accepted_while_an_engine_answers_wrongly_and_runs_on_a_
     assert not accepted(site)
 
 
+@pytest.mark.further
 def test_an_engine_that_pools_is_asked_for_vectors(site: Site, machine: Machine) -> None:
     site.services[0]["engine"]["runner"] = "pooling"
     ran = deploy(site)

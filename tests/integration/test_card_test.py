@@ -14,6 +14,7 @@ import pytest
 import yaml
 from ansible_collections.modelyard.core.plugins.module_utils.plan import card_test_request
 from ansible_collections.modelyard.core.plugins.module_utils.survey import card_test
+from cases import always
 from e2e_site import make_site
 from harness import BIN, ROOT, RUNTIMES
 
@@ -232,6 +233,7 @@ def test_a_runtime_without_torch_is_said_once_for_all_cards(tmp_path: Path, no_t
     assert "went on" not in run.stdout
 
 
+@pytest.mark.further
 def test_a_severity_of_the_inventory_counts(tmp_path: Path, no_torch: Path) -> None:
     run = play(tmp_path, service(no_torch), checks={"PF-CARD-TEST": "warn"})
     assert run.returncode == 0, run.stdout[-3000:]
@@ -241,7 +243,7 @@ def test_a_severity_of_the_inventory_counts(tmp_path: Path, no_torch: Path) -> N
 
 @pytest.mark.parametrize(
     ("action", "arguments", "variables"),
-    [("start", ["--check"], {}), ("start", [], {"card_test_enabled": False}), ("keep", [], {})],
+    always(1, [("start", ["--check"], {}), ("start", [], {"card_test_enabled": False}), ("keep", [], {})]),
     ids=["check mode", "switched off", "nothing to start"],
 )
 def test_nothing_is_run_when_nothing_is_to_be_tested(

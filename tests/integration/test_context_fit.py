@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import tokenizer_stub
+from cases import always
 from harness import Run, Site, end, until
 
 SECRET = "prompt-of-nobody-else-41c9"
@@ -126,14 +127,17 @@ def transferred(site: Site) -> list[Path]:
 
 @pytest.mark.parametrize(
     ("extra", "words"),
-    [
-        ({"context_fit_file": "/nowhere/prompts"}, "/nowhere/prompts is no file on this control node"),
-        ({"context_fit_file": ""}, "which prompts? Give -e context_fit_file=FILE"),
-        ({"context_fit_model": "", "context_fit_service": "qwen"}, "qwen is no service of this host; there are: none"),
-        ({"context_fit_model": ""}, "which service? Give -e context_fit_service=NAME; there are: none"),
-        ({"context_fit_runtime": "/nowhere"}, "/nowhere/bin/python could not be started"),
-        ({"context_fit_reserv": 3}, "context_fit_reserve"),
-    ],
+    always(
+        2,
+        [
+            ({"context_fit_file": "/nowhere/prompts"}, "/nowhere/prompts is no file on this control node"),
+            ({"context_fit_file": ""}, "which prompts? Give -e context_fit_file=FILE"),
+            ({"context_fit_model": "", "context_fit_service": "qwen"}, "qwen is no service of this host; there are: none"),
+            ({"context_fit_model": ""}, "which service? Give -e context_fit_service=NAME; there are: none"),
+            ({"context_fit_runtime": "/nowhere"}, "/nowhere/bin/python could not be started"),
+            ({"context_fit_reserv": 3}, "context_fit_reserve"),
+        ],
+    ),
 )
 def test_what_is_missing_is_said(site: Site, extra: dict[str, Any], words: str) -> None:
     run = ask(site, site.folder / "prompts.jsonl", **extra)

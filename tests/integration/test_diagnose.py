@@ -141,6 +141,7 @@ def test_an_engine_that_takes_two_at_once_is_said_to_be_well_and_the_result_is_k
     assert not (site.home / "lock").exists()
 
 
+@pytest.mark.further
 def test_an_engine_that_two_requests_kill_is_told_from_leftovers_and_nothing_is_restarted(site: Site) -> None:
     kept = len(evidence(site))
     leader, others = site.leader(NAME, DIES), [site.leader(NAME, index) for index in (WELL, HANGS)]
@@ -162,6 +163,7 @@ def test_an_engine_that_two_requests_kill_is_told_from_leftovers_and_nothing_is_
     assert len(evidence(site)) == kept + 1
 
 
+@pytest.mark.further
 def test_an_engine_that_two_requests_hang_is_told_from_a_slow_one(site: Site) -> None:
     leader, kept = site.leader(NAME, HANGS), len(evidence(site))
     run = diagnose(site, HANGS)

@@ -103,6 +103,7 @@ def kind(site: Site) -> str:
     return str(control.status(place.folder(str(site.home), NAME), spec)["kind"])
 
 
+@pytest.mark.further
 def test_another_kind_follows_under_load_and_nobody_is_refused(site: Site) -> None:
     before = people(site)
     site.services[0]["gateway"]["kind"] = "nginx"

@@ -143,6 +143,7 @@ def test_the_same_again_is_compared_and_limits_fail_it(site: Site) -> None:
     del site.services[0]["load"]
 
 
+@pytest.mark.further
 def test_other_shapes(site: Site) -> None:
     run = load(site, load_test_users=6, load_test_pause_s=[0.05, 0.2], load_test_seconds=3)
     assert run.rc == 0, run.output[-4000:]
@@ -220,6 +221,7 @@ def test_ctrl_c_ends_the_load_and_leaves_nothing_and_a_second_test_is_refused(si
     assert run.rc == 0, run.output[-3000:]
 
 
+@pytest.mark.further
 def test_a_tool_that_is_there_and_does_not_run_is_replaced(site: Site) -> None:
     (packages,) = (site.folder / "environment").glob("lib/python3*/site-packages")
     source = packages / "vllm/benchmarks/serve.py"
@@ -236,6 +238,7 @@ def test_a_tool_that_is_there_and_does_not_run_is_replaced(site: Site) -> None:
     source.unlink()
 
 
+@pytest.mark.further
 def test_a_hung_engine_is_bounded(site: Site) -> None:
     stopped = leaders(site)[0]
     playbook, _ = begun(site)

@@ -82,6 +82,7 @@ def refused(site: Site) -> Run:
     return run
 
 
+@pytest.mark.further
 def test_a_missing_model_folder(site: Site) -> None:
     run = refused(site)
     assert f"PF-MODEL-MISSING  host-a:{site.home}/models/none" in run.output
@@ -89,6 +90,7 @@ def test_a_missing_model_folder(site: Site) -> None:
     assert "was refused: PF-MODEL-MISSING." in run.output
 
 
+@pytest.mark.further
 def test_a_model_without_tokenizer_names_the_files(site: Site, model: Path) -> None:
     (model / "tokenizer.json").unlink()
     (model / "tokenizer_config.json").unlink()
@@ -99,12 +101,14 @@ def test_a_model_without_tokenizer_names_the_files(site: Site, model: Path) -> N
     assert "tokenizer_config.json" in run.output
 
 
+@pytest.mark.further
 def test_an_unknown_engine_key_names_the_nearest(site: Site, model: Path) -> None:
     site.services = [service(site.home, model={"id": "tiny", "path": str(model)}, engine={"max_modle_len": 4096})]
     run = refused(site)
     assert "vLLM 0.32.0 has no option max_modle_len; did you mean max_model_len?" in run.output
 
 
+@pytest.mark.further
 def test_a_removed_engine_key_names_its_successor(site: Site, model: Path) -> None:
     site.services = [service(site.home, model={"id": "tiny", "path": str(model)}, engine={"guided_decoding_backend": "x"})]
     assert "write structured_outputs_config: {backend: ...}" in refused(site).output
@@ -122,6 +126,7 @@ def test_a_misspelt_variable_names_the_nearest(site: Site) -> None:
     assert "modelyard_runtime_dir is not read by anything; did you mean modelyard_runtimes_dir?" in refused(site).output
 
 
+@pytest.mark.further
 def test_tensor_parallel_size_over_the_cards(site: Site, model: Path) -> None:
     many = len(os.sched_getaffinity(0)) + 1
     site.services = [
@@ -140,6 +145,7 @@ def test_a_port_of_somebody_else_names_pid_and_user(site: Site, model: Path, lis
     assert "http.server" in run.output
 
 
+@pytest.mark.further
 def test_too_little_memory(site: Site, model: Path) -> None:
     site.services = [service(site.home, model={"id": "tiny", "path": str(model)}, engine={"kv_cache_memory_bytes": 9 * 2**40})]
     run = refused(site)
@@ -158,6 +164,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
+@pytest.mark.further
 def test_too_little_disk(site: Site, model: Path, small_disk: Path) -> None:
     site.variables["modelyard_runtimes_dir"] = str(small_disk / "runtimes")
     site.services = [service(site.home, model={"id": "tiny", "path": str(model)})]
@@ -175,6 +182,7 @@ def test_a_runtime_that_cannot_import_vllm(site: Site, model: Path, tmp_path: Pa
     assert "this runtime cannot import vllm: ModuleNotFoundError: No module named 'torch'" in run.output
 
 
+@pytest.mark.further
 def test_a_home_that_is_no_folder(site: Site, model: Path) -> None:
     (site.folder / "file").write_text("x", encoding="utf-8")
     site.variables["modelyard_home"] = str(site.folder / "file" / "home")

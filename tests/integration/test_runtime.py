@@ -103,6 +103,7 @@ def test_a_half_made_one_does_not_count_and_is_made_again(tmp_path: Path, wheels
     assert half.complete()
 
 
+@pytest.mark.further
 def test_a_run_whose_place_was_taken_stops(tmp_path: Path, wheels: Path) -> None:
     slow = making(tmp_path, wheels, run="slow")
     slow.do("begin")

@@ -134,6 +134,7 @@ def test_a_deploy_starts_in_waves_changes_nothing_again_and_knows_starts_by_hand
     assert "--max-model-len: 512 -> 1024" in refused.output
 
 
+@pytest.mark.further
 def test_a_restart_goes_from_one_to_the_next_and_never_are_two_down(shared: Site) -> None:
     site = shared
     before, single = leaders(site), site.leader(ONE)

@@ -155,6 +155,7 @@ def test_services_are_found_whatever_the_inventory_says_and_a_host_that_cannot_b
     assert "PF-UNREACHABLE away" in done.stdout
 
 
+@pytest.mark.further
 def test_a_recovery_goes_from_the_baseline_over_the_cards_to_the_ladder_and_restarts_nothing(site: Site) -> None:
     leader = site.leader(NAME, 0)
     more = {} if real_packages() else {"card_test_enabled": False}

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import deployed
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout, supervisor
 from ansible_collections.modelyard.core.plugins.module_utils.process.stop import run
+from cases import always
 from harness import ROOT, Site, alive, end, free_port, session_of, until
 from simulators.install import install
 from trees import QUICK, deployed_on_cards
@@ -161,7 +162,13 @@ PARTS: dict[str, Callable[[Case], Callable[[], bool]]] = {
     "waiting for memory": lambda case: case.began_to_wait_for_memory,
     "writing the report": lambda case: case.has("writing"),
 }
-each_part = pytest.mark.parametrize(("case", "part"), [(part, part) for part in PARTS], indirect=["case"], ids=list(PARTS))
+
+
+def each_part(parts: Iterable[Any]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(("case", "part"), parts, indirect=["case"], ids=list(PARTS))
+
+
+BOTH = [(part, part) for part in PARTS]
 
 
 def reports(case: Case) -> list[Path]:
@@ -213,7 +220,7 @@ def check_the_next(case: Case, part: str, how: str) -> None:
     assert not (case.home / "lock").exists()
 
 
-@each_part
+@each_part(BOTH)
 def test_ctrl_c_in_stop_sh(case: Case, part: str) -> None:
     code = interrupt(case, part, "stop.sh")
     said = case.said("stop.sh")
@@ -228,7 +235,7 @@ def test_ctrl_c_in_stop_sh(case: Case, part: str) -> None:
     check_the_next(case, part, "stop.sh")
 
 
-@each_part
+@each_part(always(2, BOTH))
 def test_ctrl_c_in_the_teardown(case: Case, part: str) -> None:
     assert interrupt(case, part, "teardown") != 0
     assert "User interrupted execution" in case.said("teardown")

@@ -114,6 +114,7 @@ def test_a_damaged_wheel_is_found_before_anything_is_made(tmp_path: Path, index:
     assert name in seen.look(str(tmp_path / "to"))["folders"][folder.name]["problem"]
 
 
+@pytest.mark.further
 def test_another_build_of_torch_is_refused_though_it_imports(tmp_path: Path, index: Path) -> None:
     folder = make(tmp_path / "to")
     one = making(tmp_path, folder)._replace(expect={"torch": "2.13.0+cpu", "cuda": "13.0", "hip": ""})

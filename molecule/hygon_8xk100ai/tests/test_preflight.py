@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from cases import always
 
 CARD3 = "/sim/dev/dri/renderD131"  # renderD128 is card 0; card0 of /dev/dri is the board's own display
 
@@ -40,7 +41,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("fault", "id", "words", "beside"), FAULTS, ids=[case[0][0] for case in FAULTS])
+@pytest.mark.parametrize(("fault", "id", "words", "beside"), always(4, FAULTS), ids=[case[0][0] for case in FAULTS])
 def test_a_fault_of_a_card_or_its_driver_is_recognised(site, fault, id, words, beside):
     site.sim("set", *fault)
     look = site.look()
@@ -48,6 +49,7 @@ def test_a_fault_of_a_card_or_its_driver_is_recognised(site, fault, id, words, b
     assert words in look.text(id)
 
 
+@pytest.mark.further
 def test_use_that_the_tool_does_not_know_is_no_idleness(site):
     site.sim("set", "util_na")
     look = site.look()
@@ -66,6 +68,7 @@ def test_a_strangers_process_is_named_also_where_its_files_may_not_be_read(site)
     assert "Its owner may be there and not to be seen" in look.text("PF-MEMORY-HELD")
 
 
+@pytest.mark.further
 def test_ones_own_process_on_a_card_is_found(site):
     with site.process(["sleep", "600"], user="llm", holds=[CARD3, "/sim/dev/kfd"]) as pid:
         look = site.look()

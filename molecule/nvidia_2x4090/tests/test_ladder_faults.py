@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance
+from cases import always
 from harness import until
 from spoilt import KEY, Spoilt, holds_to, table
 
@@ -37,7 +38,7 @@ def test_the_table_has_a_fault_for_each_step():
     assert {fault.step for fault in FAULTS.values()} | {"process", "gateway"} == set(LADDER)
 
 
-@pytest.mark.parametrize("what", FAULTS)
+@pytest.mark.parametrize("what", always(6, FAULTS))
 def test_each_step_is_made_to_fail_and_the_report_says_why(service, pids, what):
     fault = FAULTS[what].about(pids)
     with service.spoilt(fault):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from cases import always
 
 #: A process that opens the file, lets its first thread end, and lives on in the second: `Zl` in ps.
 HALF_ENDED = (
@@ -47,7 +48,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("fault", "id", "words", "beside"), FAULTS, ids=[case[0][0] for case in FAULTS])
+@pytest.mark.parametrize(("fault", "id", "words", "beside"), always(4, FAULTS), ids=[case[0][0] for case in FAULTS])
 def test_a_fault_of_a_card_or_its_driver_is_recognised(site, fault, id, words, beside):
     site.sim("set", *fault)
     look = site.look()
@@ -65,6 +66,7 @@ def test_a_tool_that_hangs_is_a_finding_and_no_hang(site):
     assert site.run(["pgrep", "nvidia-smi"], user="root").returncode == 1, "it was ended"
 
 
+@pytest.mark.further
 def test_high_use_without_a_process_is_a_warning(site):
     site.sim("util", "100", "--card", "0")
     assert site.look().serious == ["PF-BUSY-WITHOUT-PROCESS"]
@@ -92,6 +94,7 @@ def test_a_process_that_has_ended_but_whose_thread_holds_a_card_is_no_plain_zomb
     assert "parent 1 (systemd)" in text
 
 
+@pytest.mark.further
 def test_a_plain_zombie_is_a_note_with_its_parent(site):
     with site.process(["python3", "-c", NEVER_WAITS]) as pid:
         look = site.look()
@@ -146,6 +149,7 @@ def test_a_model_that_is_not_whole_and_a_lock_are_found(site):
     assert "deploy by eve on control2 since Monday" in look.text("PF-LOCK-HELD")
 
 
+@pytest.mark.further
 def test_stale_segments_and_a_full_shared_memory_are_found(site):
     # Sparse files take no memory; what is measured is what they hold, so a little is written.
     site.must(["bash", "-c", "head -c 70M /dev/zero > /dev/shm/psm_left; touch -d '2 hours ago' /dev/shm/psm_left"], user="root")
@@ -176,12 +180,14 @@ def test_limits_disk_and_memory_are_weighed(site):
     assert "open files at most 512" in look.text("PF-LIMITS")
 
 
+@pytest.mark.further
 def test_another_count_or_kind_of_cards_than_expected_is_refused(site):
     site.variables = {"modelyard_cards_expected": {"count": 8, "name": "K100_AI"}}
     look = site.look()
     assert look.serious == ["PF-CARD-COUNT", "PF-CARD-NAME"]
 
 
+@pytest.mark.further
 def test_cards_that_changed_places_or_are_gone_since_the_last_deploy_are_told(site):
     cards = site.look().survey["cards"]["nvidia"]
     written = {card["uuid"]: {"index": 1 - card["index"], "bus_id": card["bus_id"], "memory_mib": 4} for card in cards}
@@ -192,6 +198,7 @@ def test_cards_that_changed_places_or_are_gone_since_the_last_deploy_are_told(si
     assert "0 is now 1" in look.text("PF-CARD-ORDER")
 
 
+@pytest.mark.further
 def test_memory_is_weighed_against_the_baseline_of_the_host_and_not_against_nothing(site):
     site.sim("set", "memory_stays=4000", "--card", "0")
     look = site.look()
@@ -223,6 +230,7 @@ def test_many_faults_at_once_come_together_and_the_worst_first(site):
     assert look.run.rc != 0
 
 
+@pytest.mark.further
 def test_a_switch_turns_a_refusal_into_a_warning_or_off(site):
     site.variables = {"modelyard_checks": {"PF-STRANGER": "warn", "PF-PLATFORM": "off"}}
     with site.process(["sleep", "600"], user="llm", holds=[CARD0]):
