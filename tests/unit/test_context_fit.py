@@ -182,30 +182,47 @@ def test_with_the_advised_length_nothing_is_refused_that_the_model_can_do(length
 
 
 @given(st.lists(st.binary(max_size=12).map(lambda line: line.replace(b"\n", b"")), max_size=40), st.booleans())
-def test_parts_are_the_file_and_know_their_lines(lines, ended):
+def test_parts_are_the_file_and_know_their_lines(tmp_path_factory, lines, ended):
     text = b"\n".join(lines) + (b"\n" if ended else b"")
     first, seen, sizes = 1, b"", 0
-    found = list(cutting.parts(cutting.lines(io.BytesIO(text), 8)))
     numbered = text.split(b"\n")
-    for number, data, size in found:
+    folder = tmp_path_factory.getbasetemp()
+    for number, path, size in cutting.parts(cutting.lines(io.BytesIO(text), 8), str(folder)):
         sizes += size
         assert number == first
-        if data is None:
+        if path is None:
             assert len(numbered[number - 1]) + 1 > 8
             seen += numbered[number - 1] + (b"\n" if number < len(numbered) else b"")
             first += 1
         else:
+            data = path.read_bytes()
             seen += data
             first += data.count(b"\n")
     assert (seen, sizes) == (text, len(text))
+    assert not list(folder.glob("parts-*"))
 
 
-def test_parts_are_bounded(monkeypatch):
+def test_parts_grow_and_are_bounded_and_each_is_gone_before_the_next(monkeypatch, tmp_path):
     monkeypatch.setattr(cutting, "FIRST_BYTES", 10)
     monkeypatch.setattr(cutting, "PART_BYTES", 100)
-    found = list(cutting.parts(cutting.lines(io.BytesIO(b"abcd\n" * 100), 50)))
-    assert [size for _, _, size in found] == [10, 100, 100, 100, 100, 90]
-    assert [number for number, _, _ in found] == [1, 3, 23, 43, 63, 83]
+    found = []
+    for number, path, size in cutting.parts(cutting.lines(io.BytesIO(b"abcd\n" * 100), 50), str(tmp_path)):
+        (folder,) = tmp_path.iterdir()
+        assert folder.stat().st_mode & 0o077 == 0, "only their owner comes there"
+        assert list(folder.iterdir()) == [path]
+        assert path.read_bytes() == b"abcd\n" * (size // 5)
+        found.append((number, size))
+    assert found == [(1, 10), (3, 40), (11, 100), (31, 100), (51, 100), (71, 100), (91, 50)]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_without_room_for_a_part_is_said(tmp_path):
+    lines = cutting.lines(io.BytesIO(b"abcd\n"), 50)
+    with pytest.raises(cutting.NoRoom, match="nothing can be written into /nowhere: No such file"):
+        next(cutting.parts(lines, "/nowhere"))
+    (tmp_path / "full").symlink_to("/dev/full")
+    with pytest.raises(cutting.NoRoom, match=f"could not be written below {tmp_path.parent}: No space left"):
+        cutting._append(tmp_path / "full", bytearray(b"abcd"))
 
 
 def test_the_result_is_plain_data():

@@ -67,6 +67,23 @@ def test_many_prompts_go_in_batches(python, tmp_path):
     assert large.lengths == {token_count.Counts(0, None).longest_prompt + 400_064: 3}
 
 
+def test_the_next_batch_is_read_while_one_is_counted():
+    counts, seen = Counts(0, None), []
+
+    class Slow:
+        def send(self, wanted):
+            seen.append(("sent", len(wanted), counts.lines))
+
+        def answer(self):
+            seen.append(("taken", counts.prompts, counts.lines))
+            return [1] * 256
+
+    token_count.count(io.BytesIO(b"a text\n" * 600), counts, 1, False, Slow)
+    first, second = ("sent", 256, 256), ("sent", 256, 512)
+    assert seen == [first, ("taken", 0, 512), second, ("taken", 256, 600), ("sent", 88, 600), ("taken", 512, 600)]
+    assert counts.prompts == 600
+
+
 def test_numbers_need_no_tokenizer():
     def none():
         raise Failed("there is none")

@@ -1,7 +1,7 @@
 """Action: which max_model_len do the prompts of a file on the control node need, and what does it cost on this host?
 
-The file is brought to the host in parts of at most 32 MiB, one after the other. Each is readable for its owner alone, and gone as
-soon as it is being counted. So no host needs room for the whole file, and no part stays when a run is broken off.
+The file is brought to the host in parts of at most 128 MiB, one after the other. Each is readable for its owner alone, and gone
+as soon as it is being counted. So no machine needs room for the whole file, and no part stays when a run is broken off.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from ansible import constants as C
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
@@ -24,7 +25,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan import (
 )
 from ansible_collections.modelyard.core.plugins.module_utils.plan.token_counts import Counts
 from ansible_collections.modelyard.core.plugins.plugin_utils import call, json_entries, report
-from ansible_collections.modelyard.core.plugins.plugin_utils.parts import lines, parts
+from ansible_collections.modelyard.core.plugins.plugin_utils.parts import NoRoom, lines, parts
 from ansible_collections.modelyard.core.plugins.plugin_utils.plain import plain
 
 display = Display()
@@ -98,12 +99,12 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                     unit = "entry"
                 stream.seek(len(codecs.BOM_UTF8) if _has_mark(stream) else 0)
                 read = (lines if unit == "line" else json_entries.entries)(stream, prompts.LINE_BYTES)
-                for number, (first, data, size) in enumerate(parts(read), 1):
-                    if data is None:
+                for number, (first, held, size) in enumerate(parts(read, C.DEFAULT_LOCAL_TMP), 1):
+                    if held is None:
                         counts.lines += 1
                         counts.damage(first, f"it is longer than {prompts.LINE_BYTES // 2**20} MiB")
                     else:
-                        place = self._brought(number, data)
+                        place = self._brought(number, held, size)
                         part = {**asked, "part": place, "first_line": first, "reserve": counts.reserve}
                         answer = call.module(self, "prompt_tokens", {**part, "limit": counts.limit or 0}, variables)
                         counts.merge(plain(answer["counts"]))
@@ -113,22 +114,26 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                     display.display("  " + _progress(done, whole, counts.prompts, seconds, first_part))
         except OSError as exc:
             raise AnsibleActionFail(f"{path} could not be read: {exc.strerror}") from exc
+        except NoRoom as exc:
+            raise AnsibleActionFail(f"{path} could not be counted: {exc}. On this control node; ansible.cfg: local_tmp") from exc
         except json_entries.Broken as exc:
             raise AnsibleActionFail(f"{path} looks like JSON as a whole, but {exc}. {MEND}") from exc
         return unit
 
-    def _brought(self, number: int, data: bytes) -> str:
-        """Bring a part to the host; its place there, in Ansible's own folder, which only this user may enter."""
+    def _brought(self, number: int, part: Path, size: int) -> str:
+        """Move a part to the host; its place there, in Ansible's own folder, which only this user may enter."""
         place = str(self._connection._shell.join_path(self._connection._shell.tmpdir, f"prompts-{number}"))
         try:
-            self._transfer_data(place, data)
+            self._transfer_file(str(part), place)
             self._remote_chmod((place,), "u=rw,g=,o=")
         except AnsibleError as exc:
-            size = f"{len(data) / 2**20:.0f} MiB"
             raise AnsibleActionFail(
-                f"part {number} of the prompts ({size}) could not be brought to the host: {' '.join(str(exc).split())[:300]}. "
+                f"part {number} of the prompts ({size / 2**20:.0f} MiB) could not be brought to the host: "
+                f"{' '.join(str(exc).split())[:300]}. "
                 "Is its disk full? Parts go to Ansible's remote_tmp (~/.ansible/tmp). Nothing was left there"
             ) from exc
+        finally:
+            part.unlink()
         return place
 
 

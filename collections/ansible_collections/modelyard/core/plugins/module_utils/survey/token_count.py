@@ -68,7 +68,7 @@ class Tokenizer:
             assert pipe is not None
             os.set_blocking(pipe.fileno(), False)
         try:
-            self.loaded: Dict[str, Any] = self._exchange(b"")
+            self.loaded: Dict[str, Any] = self._line()
             if self.loaded.get("error"):
                 raise Failed(f"the tokenizer in {folder} could not be loaded: {self.loaded['error']}")
         except BaseException:
@@ -96,32 +96,49 @@ class Tokenizer:
 
         :raises Failed: the program ended, or did not answer in time
         """
-        found: List[Any] = self._exchange(json.dumps(wanted).encode() + b"\n")
+        self.send(wanted)
+        return self.answer()
+
+    def send(self, wanted: List[List[Any]]) -> None:
+        """The first half of `count`: it works while the caller does something else. The answer is taken before more is sent.
+
+        :raises Failed: as `count`
+        """
+        assert self._process.stdin is not None
+        sending, deadline = self._process.stdin.fileno(), time.monotonic() + LIMIT_S
+        data = memoryview(json.dumps(wanted).encode() + b"\n")
+        while data:
+            self._wait([], [sending], deadline)
+            try:
+                data = data[os.write(sending, data[:PIECE]) :]
+            except BrokenPipeError:
+                return  # why it has ended is told when its answer is looked for
+
+    def answer(self) -> List[Any]:
+        """The second half of `count`.
+
+        :raises Failed: as `count`
+        """
+        found: List[Any] = self._line()
         return found
 
-    def _exchange(self, data: bytes) -> Any:
-        """Send a line and wait for one."""
-        assert self._process.stdin is not None
+    def _line(self) -> Any:
+        """Wait for the next line."""
         assert self._process.stdout is not None
-        sending, receiving = self._process.stdin.fileno(), self._process.stdout.fileno()
-        deadline = time.monotonic() + LIMIT_S
+        receiving, deadline = self._process.stdout.fileno(), time.monotonic() + LIMIT_S
         while b"\n" not in self._rest:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise Failed(f"the tokenizer did not answer within {LIMIT_S:.0f} s")
-            ready, room, _ = select.select([receiving], [sending] if data else [], [], left)
-            if room:
-                try:
-                    data = data[os.write(sending, data[:PIECE]) :]
-                except BrokenPipeError:
-                    data = b""
-            if ready:
-                piece = os.read(receiving, PIECE)
-                if not piece:
-                    raise Failed(self._how_it_ended())
-                self._rest += piece
+            self._wait([receiving], [], deadline)
+            piece = os.read(receiving, PIECE)
+            if not piece:
+                raise Failed(self._how_it_ended())
+            self._rest += piece
         line, _, self._rest = self._rest.partition(b"\n")
         return json.loads(line)
+
+    def _wait(self, reading: List[int], writing: List[int], deadline: float) -> None:
+        left = deadline - time.monotonic()
+        if left <= 0 or not any(select.select(reading, writing, [], left)):
+            raise Failed(f"the tokenizer did not answer within {LIMIT_S:.0f} s")
 
     def _how_it_ended(self) -> str:
         code = self._process.wait()
@@ -171,8 +188,7 @@ def count(stream: IO[bytes], counts: Counts, first_line: int, plain: bool, token
 
     :raises Failed: a prompt needs a tokenizer and there is none
     """
-    waiting: List[Tuple[int, prompts.Prompt]] = []
-    size = 0
+    batches = Batches(counts, tokenizer)
     for number, line in enumerate(stream, first_line):
         counts.lines += 1
         try:
@@ -184,24 +200,47 @@ def count(stream: IO[bytes], counts: Counts, first_line: int, plain: bool, token
         for prompt in found:
             if prompt.tokens is not None:
                 counts.add(number, prompt.tokens, prompt.answer, prompt.pictures)
-                continue
-            waiting.append((number, prompt))
-            size += len(line)
-        if len(waiting) >= BATCH_PROMPTS or size >= BATCH_CHARACTERS:
-            _count(waiting, counts, tokenizer)
-            waiting, size = [], 0
-    _count(waiting, counts, tokenizer)
+            else:
+                batches.add(number, prompt, len(line))
+    batches.finish()
 
 
-def _count(waiting: List[Tuple[int, prompts.Prompt]], counts: Counts, tokenizer: Callable[[], Tokenizer]) -> None:
-    if not waiting:
-        return
-    wanted = [[prompt.text if prompt.messages is None else prompt.messages, prompt.raw, prompt.extra] for _, prompt in waiting]
-    for (number, prompt), tokens in zip(waiting, tokenizer().count(wanted)):
-        if isinstance(tokens, int):
-            counts.add(number, tokens, prompt.answer, prompt.pictures)
-        else:
-            counts.damage(number, str(tokens))
+class Batches:
+    """Prompts on their way through the tokenizer: one batch is counted there while the next one is read here."""
+
+    def __init__(self, counts: Counts, tokenizer: Callable[[], Tokenizer]) -> None:
+        self._counts, self._tokenizer = counts, tokenizer
+        self._waiting: List[Tuple[int, prompts.Prompt]] = []
+        self._size = 0
+        self._sent: List[Tuple[int, prompts.Prompt]] = []
+
+    def add(self, number: int, prompt: prompts.Prompt, size: int) -> None:
+        """A prompt of line `number`, which has `size` bytes."""
+        self._waiting.append((number, prompt))
+        self._size += size
+        if len(self._waiting) >= BATCH_PROMPTS or self._size >= BATCH_CHARACTERS:
+            self._send()
+
+    def finish(self) -> None:
+        """Count what is left."""
+        self._send()
+        self._take()
+
+    def _send(self) -> None:
+        self._take()
+        if self._waiting:
+            texts = ((one.text if one.messages is None else one.messages, one.raw, one.extra) for _, one in self._waiting)
+            self._tokenizer().send([list(text) for text in texts])
+        self._sent, self._waiting, self._size = self._waiting, [], 0
+
+    def _take(self) -> None:
+        """Count the batch that was sent."""
+        for (number, prompt), tokens in zip(self._sent, self._tokenizer().answer() if self._sent else ()):
+            if isinstance(tokens, int):
+                self._counts.add(number, tokens, prompt.answer, prompt.pictures)
+            else:
+                self._counts.damage(number, str(tokens))
+        self._sent = []
 
 
 def deployed(home: str, service: str) -> Dict[str, Any]:
