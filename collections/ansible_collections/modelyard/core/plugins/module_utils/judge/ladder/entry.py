@@ -1,7 +1,8 @@
 """The step `gateway`: a stream through the gateway against the same one asked directly of the instance that answered. Pure.
 
-A gateway that holds tokens back shows in two ways: the first token comes late, and the gaps between tokens become small,
-because many arrive at once.
+A gateway that holds tokens back shows in two ways: the first token comes late, and most gaps between tokens become small, because
+many arrive at once, while the pauses between such clumps become long. On a machine without a free processor small gaps alone mean
+nothing: whoever is late reads two tokens at once.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ PAIRS, TOKENS = 3, 32
 TTFT_FACTOR, TTFT_SLACK_S = 1.5, 0.1
 #: So many times as long, and milliseconds on top, a gap between tokens may be; so much shorter is clumping.
 GAP_FACTOR, GAP_SLACK_MS, CLUMPED = 1.5, 5.0, 0.5
-#: Of an engine that is faster than this clumps cannot be told from tokens.
-SHORTEST_GAP_MS = 2.0
+#: Of an engine that is faster than this clumps cannot be told from tokens; and so much longer must the pauses between them be.
+SHORTEST_GAP_MS, PAUSE_FACTOR, PAUSE_SLACK_MS = 2.0, 1.5, 15.0
 #: Causes after which the pairs are asked for once more: a single look at a busy machine proves nothing.
 OF_TIMES = ("late", "clumped", "slow")
 #: Words in which it cannot be judged.
@@ -52,7 +53,21 @@ def body(service: Service) -> Body:
 def _medians(streams: List[Mapping[str, Any]]) -> Dict[str, float]:
     gaps = [gap for one in streams for gap in one["gaps_ms"]]
     first = [one["ttft_s"] for one in streams]
-    return {"ttft_s": statistics.median(first) if first else 0.0, "gap_ms": statistics.median(gaps) if gaps else 0.0}
+    return {
+        "ttft_s": statistics.median(first) if first else 0.0,
+        "gap_ms": statistics.median(gaps) if gaps else 0.0,
+        "pause_ms": _pause(gaps),
+    }
+
+
+def _pause(gaps: List[float]) -> float:
+    """Half of the time passes in gaps at least so long: of tokens that come evenly their gap, of clumps what is between them."""
+    passed_ms = 0.0
+    for gap in sorted(gaps, reverse=True):
+        passed_ms += gap
+        if passed_ms >= sum(gaps) / 2:
+            return gap
+    return 0.0
 
 
 def gateway(service: Service, _: Instance, seen: Dict[str, Any]) -> Verdict:
@@ -87,10 +102,12 @@ def _times(through: Mapping[str, float], direct: Mapping[str, float], seen: Mapp
     )
     cause, words = "", ""
     gap = direct["gap_ms"]
+    late = through["ttft_s"] > direct["ttft_s"] * TTFT_FACTOR + TTFT_SLACK_S
+    paused = through["pause_ms"] > direct["pause_ms"] * PAUSE_FACTOR + PAUSE_SLACK_MS
     # What holds tokens back makes the first one late as well, so clumps say more.
-    if gap >= SHORTEST_GAP_MS and through["gap_ms"] < gap * CLUMPED:
-        cause, words = "clumped", "tokens arrive in clumps through the gateway"
-    elif through["ttft_s"] > direct["ttft_s"] * TTFT_FACTOR + TTFT_SLACK_S:
+    if gap >= SHORTEST_GAP_MS and through["gap_ms"] < gap * CLUMPED and (late or paused):
+        cause, words = "clumped", f"tokens arrive in clumps through the gateway, with pauses of {through['pause_ms']:.0f} ms"
+    elif late:
         cause, words = "late", "the first token comes late through the gateway"
     elif through["gap_ms"] > gap * GAP_FACTOR + GAP_SLACK_MS:
         cause, words = "slow", "tokens come slowly through the gateway"
