@@ -256,6 +256,13 @@ ADVICE = [
     ({"server": busy(), "cards": cards(71)}, 8, 0, "max_num_seqs", "the cards were busy 71 % of the time"),
     ({"server": busy(), "cards": []}, 8, 0, "max_num_seqs", "How busy the cards were is not known"),
     (FULL, 8, 0, "replicas", "the cards were busy 97 % of the time"),
+    (
+        {**FULL, "seconds": 2.4, "requests_per_s": 21.6},
+        8,
+        0,
+        "load_test_requests",
+        "took 2.4 s, and figures of less than 5 s scatter: -e load_test_requests=440",
+    ),
     ({"server": busy(3, 0)}, 8, 0, "entry", "32 clients asked, 8 slots are there, and at most 3 were taken"),
 ]
 
@@ -266,6 +273,11 @@ def test_the_figures_give_one_knob_with_its_reason(changes, slots, limit, knob, 
     (item,) = advice.advise(measured(levels, slots=slots), limit)
     assert item["knob"] == knob
     assert words in item["words"]
+
+
+def test_what_waits_in_the_engines_is_not_held_back_before_them():
+    levels = [level(8, 400), level(32, 405, server=busy(6, 12), cards=cards(97))]
+    assert advice.advise(measured(levels, slots=8), 0) == []
 
 
 def test_every_rule_can_hold():

@@ -20,6 +20,8 @@ KV_FULL, KV_LOW = 0.9, 0.7
 BUSY = 85
 #: The fullest instance got more than this many times what the emptiest got; judged from so many requests each on.
 UNEVEN, UNEVEN_FROM = 1.5, 8
+#: Figures of a level that took less time scatter, and engines and cards were looked at a few times only; so long it should be.
+SHORT_S, LONG_S = 5.0, 20.0
 
 
 class Facts(NamedTuple):
@@ -105,10 +107,21 @@ def _queue_with_free_cache(facts: Facts) -> bool:
     return facts.full and facts.utilization is None and facts.server("waiting_max") > 0 and low
 
 
+def _shortest(facts: Facts) -> Mapping[str, Any]:
+    return min((facts.best, facts.most), key=lambda level: float(level["seconds"]))
+
+
+def _enough(level: Mapping[str, Any]) -> int:
+    """So many requests make it long enough, by its own rate."""
+    return int(-(-LONG_S * level["requests_per_s"] // 10) * 10)
+
+
 def _never_full(facts: Facts) -> bool:
     clients = facts.most["value"] if facts.most["kind"] == "concurrency" else 0
     known = facts.slots is not None and facts.most["server"].get("running_max") is not None
-    return known and clients >= (facts.slots or 0) and facts.server("running_max") < 0.9 * (facts.slots or 0)
+    # What waits in the engines has passed whatever stands before them.
+    arrived = facts.server("running_max") + facts.server("waiting_max")
+    return known and clients >= (facts.slots or 0) and arrived < 0.9 * (facts.slots or 0)
 
 
 RULES: Sequence[Rule] = (
@@ -126,6 +139,16 @@ RULES: Sequence[Rule] = (
             "Ask for longer answers, or run it several times at once from other machines"
         ),
         "The generator is one process; without processor left it measures itself.",
+    ),
+    Rule(
+        "load_test_requests",
+        lambda f: float(_shortest(f)["seconds"]) < SHORT_S,
+        lambda f: (
+            f"make the levels longer before anything is concluded: {_shortest(f)['kind']} {_shortest(f)['value']:g} took "
+            f"{_shortest(f)['seconds']:.1f} s, and figures of less than {SHORT_S:.0f} s scatter: "
+            f"-e load_test_requests={_enough(_shortest(f))}"
+        ),
+        "A hiccup of a second changes a level of two seconds, and nothing in its figures shows it.",
     ),
     Rule(
         "gateway",
