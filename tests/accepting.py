@@ -116,10 +116,11 @@ def stopped(site: Site, index: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def users(site: Site, index: int, count: int = 6) -> Iterator[list[int]]:
-    """So many users who ask an instance without a pause, 0.4 s of its time each. At the end the list holds the statuses."""
+def users(site: Site, index: int, count: int = 6, **fields: Any) -> Iterator[list[int]]:
+    """So many users who ask an instance without a pause (a stand-in: 0.4 s for each). At the end the list holds the statuses."""
     port, over, seen = site.services[0]["listen"]["base_port"] + index, threading.Event(), []
-    body = json.dumps({"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 400}).encode()
+    asked = {"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 400, **fields}
+    body = json.dumps(asked).encode()
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {SECRET}"}
 
     def work() -> None:

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import base64
-import contextlib
 import json
 import os
 import signal
 import socket
 import time
-import urllib.request
 from collections.abc import Iterator
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
+from accepting import Accept, users
 from e2e_site import answers, diagnosed, figure, get, make_site, torn_down
 from footprint import API, CORE, KEEPER, TRACKER, WORKER, Instance, marked, nothing_left, port_open, strangers
-from harness import ROOT, Site, end, free_port, json_lines, session_of, until
+from harness import ROOT, Site, end, free_port, session_of, until
 from stream import held
+from two_engines import NAME, counted, entry, inventory, served_by, told
+from web import Web
 
 pytestmark = pytest.mark.e2e
-NAME = "tiny-2xtp1"
+#: What users ask who keep an engine busy; six of them for its four slots.
+LONG: dict[str, Any] = {"model": "tiny", "max_tokens": 300, "ignore_eos": True}
 
 
 @pytest.fixture(scope="module")
@@ -35,27 +35,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     )
     made.services[0]["environment"]["PYTHONPATH"] = str(ROOT / "tests/e2e/spoilt")
     yield from torn_down(made)
-
-
-def entry(site: Site) -> int:
-    """The port of the gateway."""
-    return int(site.services[0]["gateway"]["port"])
-
-
-def served_by(site: Site, requests: int = 4) -> list[str]:
-    """Which instances answer one request after the other through the gateway, as its log has it."""
-    log = site.home / "services" / f"{NAME}.gateway" / "instance-0/logs/results.jsonl"
-    time.sleep(0.2)  # others have asked before
-    began = datetime.now(timezone.utc).isoformat(timespec="milliseconds")[:23]
-    for _ in range(requests):
-        assert answers(entry(site))
-
-    def fresh() -> list[dict[str, Any]]:
-        return [line for line in json_lines(log) if line["path"] == "/v1/chat/completions" and line["time"] >= began]
-
-    until(lambda: len(fresh()) >= requests, 10, "the log has all requests")
-    assert {(line["status"], line["model"], line["completion_tokens"]) for line in fresh()} == {(200, "tiny", 2)}
-    return [line["backend"] for line in fresh()]
 
 
 def loading(site: Site, index: int) -> bool:
@@ -85,12 +64,6 @@ def test_two_instances_answer_on_two_ports_with_one_core_each(site: Site) -> Non
     assert len(set(binds)) == 2
     assert sorted(served_by(site)) == [f"{NAME}/0"] * 2 + [f"{NAME}/1"] * 2
     assert get(entry(site), "/v1/models")[1]["data"][0]["id"] == "tiny"
-
-
-def counted(site: Site) -> list[float]:
-    """[requests, tokens] that both engines have answered since their start, at their own /metrics."""
-    base = int(site.services[0]["listen"]["base_port"])
-    return [sum(figure(base + i, f"vllm:{name}_total") for i in (0, 1)) for name in ("request_success", "generation_tokens")]
 
 
 def loaded(site: Site, tool: str) -> dict[str, Any]:
@@ -137,6 +110,31 @@ def test_a_load_test_with_both_generators_shows_slots_and_agrees_with_itself(sit
     assert [site.leader(NAME, index) for index in (0, 1)] == engines
 
 
+def test_a_scheduled_acceptance_of_full_engines_is_busy_and_no_user_notices(site: Site, tmp_path: Path) -> None:
+    accept, base = Accept(site, tmp_path), int(site.services[0]["listen"]["base_port"])
+    with Web(200) as web, inventory(site, "acceptance", busy_wait_s=2):
+        accept.configure(tell=[{"kind": "webhook", "url": web.url}], busy_told_after_s=1)
+        before = counted(site)
+        with users(site, 0, **LONG) as first, users(site, 1, **LONG) as second:
+            until(lambda: all(figure(base + i, "vllm:num_requests_running") == 4 for i in (0, 1)), 60, "all slots are taken")
+            done = accept.run()
+            assert done.returncode == 4, done.stdout + done.stderr
+            assert web.heard == [], "that it is busy is no news"
+            time.sleep(1)
+            done = accept.run()
+            assert done.returncode == 4, done.stdout + done.stderr
+        assert set(first + second) == {200}
+        answered = len(first + second)
+        assert [now - then for now, then in zip(counted(site), before, strict=True)] == [answered, answered * LONG["max_tokens"]]
+        (service,) = accept.latest["hosts"]["host-a"]["services"]
+        assert {(s["cause"], s["detail"].partition(" running")[0][-1]) for s in service["steps"] if s["verdict"] == "busy"} == {
+            ("loaded", "4")
+        }
+        assert [item["answer"] for _, message in web.heard for item in message["news"]] == ["busy", "busy"]
+        assert accept.run().returncode == 0
+        assert web.heard[1][1]["news"][0]["answer"] == "accepted"
+
+
 def test_a_second_deploy_changes_nothing(site: Site) -> None:
     running = [(NAME, 0), (NAME, 1), (f"{NAME}.gateway", 0)]
     leaders = [site.leader(name, i) for name, i in running]
@@ -167,27 +165,6 @@ def test_an_acceptance_goes_through_the_gateway_too_and_nothing_is_restarted(sit
     assert run.rc == 0, run.output[-4000:]
     assert f"pass  {NAME}/0 gateway: first token after" in run.output
     assert f"skip  {NAME}/1 gateway: the gateway sent none of" in run.output
-
-
-def told(site: Site, what: str) -> None:
-    """Tell the gateway by hand what to do with instance 1, as docs/gateway.md has it."""
-    token = (site.home / "services" / f"{NAME}.gateway" / "instance-0/run/admin_token").read_text(encoding="utf-8").strip()
-    admin = entry(site) + 1
-    request = urllib.request.Request(f"http://127.0.0.1:{admin}/gateway/{what}?backend={NAME}/1", method="POST")
-    request.add_header("Authorization", "Basic " + base64.b64encode(f"x:{token}".encode()).decode())
-    with urllib.request.urlopen(request, timeout=30) as reply:
-        assert reply.status == 200
-
-
-@contextlib.contextmanager
-def inventory(site: Site, part: str, **changes: Any) -> Iterator[None]:
-    """Other values in a part of the service, for as long as the context lasts."""
-    before = dict(site.services[0][part])
-    site.services[0][part].update(changes)
-    try:
-        yield
-    finally:
-        site.services[0][part] = before
 
 
 def test_one_instance_less_needs_permission(site: Site) -> None:
