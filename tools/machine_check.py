@@ -3,6 +3,7 @@
 usage: machine_check.py demo|test      (standard library only, any Python 3)
 """
 
+import ctypes
 import os
 import platform
 import shutil
@@ -53,6 +54,10 @@ def findings(purpose):
         found.append("%d MiB of memory are free, about %d are needed. Close something large." % (memory, need["memory_mib"]))
     if shutil.which("bash") is None:
         found.append("there is no bash, which the launch scripts are written for.")
+    try:
+        ctypes.CDLL("libnuma.so.1")
+    except OSError:
+        found.append("there is no libnuma.so.1, which the CPU build of vLLM loads. On Debian or Ubuntu: apt-get install libnuma1")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
     if cores < 2:
         found.append("there is one CPU core; tensor parallel over two ranks needs two.")

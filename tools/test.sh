@@ -36,6 +36,7 @@ system_packages() {
   command -v ps >/dev/null || missing+=(procps)
   command -v curl >/dev/null || missing+=(curl)
   command -v screen >/dev/null || missing+=(screen)
+  ldconfig -p | grep -q "libnuma\.so\.1 " || missing+=(libnuma1)
   install_or_leave_out "what needs ${missing[*]}" "${missing[@]}" || true
 }
 

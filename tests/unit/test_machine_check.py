@@ -20,6 +20,10 @@ def check():
     return module
 
 
+def no_library(name):
+    raise OSError(f"{name}: cannot open shared object file")
+
+
 def test_all_that_is_missing_is_said_at_once_in_plain_words(check, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     usage = namedtuple("usage", "total used free")
@@ -28,6 +32,7 @@ def test_all_that_is_missing_is_said_at_once_in_plain_words(check, monkeypatch, 
     monkeypatch.setattr(check, "available_memory_mib", lambda: 900)
     monkeypatch.setattr(check.os, "sched_getaffinity", lambda _: {0})
     monkeypatch.setattr(check.sys, "version_info", version(3, 9, 1))
+    monkeypatch.setattr(check.ctypes, "CDLL", no_library)
     monkeypatch.setattr(check.sys, "argv", ["machine_check.py", "demo"])
     with pytest.raises(SystemExit) as ended:
         check.main()
@@ -39,6 +44,7 @@ def test_all_that_is_missing_is_said_at_once_in_plain_words(check, monkeypatch, 
         "100 MiB are free on this disk, about 6000 are needed",
         "900 MiB of memory are free, about 5400 are needed",
         "there is one CPU core",
+        "apt-get install libnuma1",
         "Nothing was changed.",
     ):
         assert words in said
@@ -50,6 +56,7 @@ def test_a_machine_that_can_is_let_through_without_a_word(check, monkeypatch, tm
     monkeypatch.setattr(check.shutil, "disk_usage", lambda _: usage(10**12, 0, 10**12))
     monkeypatch.setattr(check, "available_memory_mib", lambda: 16000)
     monkeypatch.setattr(check.os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(check.ctypes, "CDLL", lambda _: None)
     monkeypatch.setattr(check.sys, "argv", ["machine_check.py", "test"])
     check.main()
     assert capsys.readouterr().out == ""

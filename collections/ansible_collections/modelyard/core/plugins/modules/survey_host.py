@@ -24,6 +24,8 @@ options:
     default: false
   supervisors: {description: "Names of the sessions that are wanted, by kind of supervisor.", type: dict, default: {}}
   wheelhouse: {description: Folder of wheelhouses to look into., type: str, default: ""}
+  libraries: {description: Shared libraries that the wheels of runtimes load., type: list, elements: str, default: []}
+  library_folders: {description: Folders that services search for them., type: list, elements: str, default: []}
   programs: {description: Programs to look for in the folders of the system., type: list, elements: str, default: []}
   sysroot: {description: The kernel's files about cards are read below it. For tests., type: str, default: /}
 author: [Modelyard]
@@ -66,6 +68,8 @@ def main() -> None:
             "deployed": {"type": "bool", "default": False},
             "supervisors": {"type": "dict", "default": {}},
             "wheelhouse": {"type": "str", "default": ""},
+            "libraries": {"type": "list", "elements": "str", "default": []},
+            "library_folders": {"type": "list", "elements": "str", "default": []},
             "programs": {"type": "list", "elements": "str", "default": []},
             "sysroot": {"type": "str", "default": "/"},
         },
@@ -88,6 +92,8 @@ def main() -> None:
         supervisors=args["supervisors"],
         programs=args["programs"],
         wheelhouse=args["wheelhouse"],
+        libraries=args["libraries"],
+        library_folders=args["library_folders"],
     )
     # Without the arguments: the table of the backends would come back from every host.
     module.exit_json(changed=False, survey=host.look(request), invocation={})

@@ -49,6 +49,7 @@ ERROR_LINE = re.compile(
     r"(?:^|\s)(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b(?::|$)"
     r"|^vllm serve: error: |error: argument |^/.*: (?:No such file or directory|cannot execute|Permission denied|Is a directory)"
     r"|^\s*(?:Value|Assertion) error, |^keeper: |died unexpectedly|Segmentation fault|^Killed$|: not found$|command not found"
+    r"|cannot open shared object file"  # only a warning in the log, and the reason why kernels are missing later
 )
 #: Consequences: shown only when nothing better is there.
 SYMPTOM = re.compile(

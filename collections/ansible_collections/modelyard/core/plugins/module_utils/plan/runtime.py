@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan import tables, wheelhouse
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
 from ansible_collections.modelyard.core.plugins.module_utils.plan.intent import nearest
 from ansible_collections.modelyard.core.plugins.module_utils.plan.runtime_id import runtime_id
+from ansible_collections.modelyard.core.plugins.module_utils.survey import libraries
+
+LOADER_PATH = "LD_LIBRARY_PATH"
 
 
 def _runtimes_for(backend: str, where: str) -> str:
@@ -42,8 +45,9 @@ def choose(
     release, own = _release(wanted, backend, known, found, place, where)
     findings += own
     made_from = None if wanted["runtime_path"] else known  # somebody else's environment is of no lock of ours
-    if made_from and not seen.get("complete"):
-        findings += _makable(made_from, intent, survey)
+    if made_from:
+        findings += [] if seen.get("complete") else _makable(made_from, intent, survey)
+        findings += _libraries(made_from, library_folders(wanted), survey, where)
     build = tables.build(release)
     return (
         {
@@ -104,6 +108,22 @@ def _makable(known: tables.Runtime, intent: Mapping[str, Any], survey: Mapping[s
         found.append(finding("PF-GLIBC", host["name"], what, do))
     if intent["wheelhouse"]:
         found += wheelhouse.judge(known._asdict() | {"digest": known.digest}, python["short"], host, _wheels(intent, survey))
+    return found
+
+
+def library_folders(wanted: Mapping[str, Any]) -> List[str]:
+    """Where a service lets its programs search for libraries first."""
+    return [folder for folder in str(wanted["environment"].get(LOADER_PATH, "")).split(":") if folder]
+
+
+def _libraries(known: tables.Runtime, folders: Sequence[str], survey: Mapping[str, Any], where: str) -> List[Dict[str, str]]:
+    """Libraries of the host that its wheels load: without them an import only warns, and the engine dies at its start."""
+    found = []
+    for name, packages in known.libraries.items():
+        if not {libraries.SYSTEM, *folders} & set(survey["libraries"].get(name, ())):
+            what = f"the wheels of {known.name} load {name}, which this host does not have"
+            do = f"an admin installs {packages}. Without root: bring the file, and name its folder in {where}.environment"
+            found.append(finding("PF-LIBRARY", survey["host"]["name"], what, f"{do}: {{{LOADER_PATH}: FOLDER}}"))
     return found
 
 

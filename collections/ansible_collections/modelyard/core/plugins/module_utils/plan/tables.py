@@ -19,6 +19,7 @@ class Runtime(NamedTuple):
 
     `variant` is the backend whose services it serves; empty for one without vLLM, beside them. `glibc` is the least that its
     wheels ask for. `expect` is what the installed packages must say of themselves, `check` the import that proves it.
+    `libraries` are those of the host that its wheels load and do not bring: {name: the packages that have it}.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Runtime(NamedTuple):
     machines: Tuple[str, ...]
     expect: Dict[str, str]
     check: str
+    libraries: Dict[str, str]
 
     @property
     def digest(self) -> str:
@@ -77,6 +79,7 @@ def runtime(name: str) -> Optional[Runtime]:
         machines=tuple(facts["machines"]),
         expect=dict(facts["expect"]),
         check=facts.get("check", ""),
+        libraries=dict(facts.get("libraries", {})),
     )
 
 

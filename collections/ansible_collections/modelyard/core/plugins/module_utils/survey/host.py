@@ -1,8 +1,8 @@
 """One look at a host, put together from the other files of this folder. Reads only; standard library only.
 
 The keys of the result are described where they are made: cards.py, processes.py, shared_memory.py, sessions.py, services.py,
-supervisors.py, runtimes.py, models.py, shell_environment.py, stack.py, limits.py, machine.py, disks.py, kernel_log.py, and where
-it was asked for deployed.py.
+supervisors.py, runtimes.py, libraries.py, models.py, shell_environment.py, stack.py, limits.py, machine.py, disks.py,
+kernel_log.py, and where it was asked for deployed.py.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.survey import (
     device_files,
     disks,
     kernel_log,
+    libraries,
     limits,
     machine,
     models,
@@ -62,6 +63,8 @@ class Request(NamedTuple):
     supervisors: Mapping[str, Sequence[str]] = {}
     programs: Sequence[str] = ()
     wheelhouse: str = ""
+    libraries: Sequence[str] = ()
+    library_folders: Sequence[str] = ()
 
 
 def about(shm: Mapping[str, Any]) -> Dict[str, Any]:
@@ -179,6 +182,7 @@ def look(request: Request) -> Dict[str, Any]:
         "lock": layout.read_json(Path(request.home) / "lock"),
         "runtimes": _runtimes(request.runtimes, ours),
         "wheelhouse": wheelhouse.look(request.wheelhouse),
+        "libraries": libraries.look(request.libraries, request.library_folders),
         "models": {path: models.model_listing(path) for path in request.models},
         "services": ours,
         "ports": ports,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan.checks import lookup
+from ansible_collections.modelyard.core.plugins.module_utils.plan.runtime import LOADER_PATH
 from ansible_collections.modelyard.core.plugins.module_utils.plan.stack import known, versions
 from ansible_collections.modelyard.core.plugins.module_utils.plan.stack.known import Card, Tables
 from ansible_collections.modelyard.core.plugins.module_utils.plan.stack.rules import MISSING, Stack
 
 #: Health of a card that does not answer.
 SILENT = ("lost", "unknown", "error")
-LOADER_PATH = "LD_LIBRARY_PATH"
 #: Generations whose NVSwitches are PCI devices of their own; later ones are reached through the network cards.
 SWITCHES_ON_BUS = ("ampere", "hopper")
 
