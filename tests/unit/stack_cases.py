@@ -56,10 +56,10 @@ def other_card(device: str, name: str, **driver: Any) -> dict[str, Any]:
     return survey
 
 
-def dcus(dtk: str) -> dict[str, Any]:
+def dcus(dtk: str, **more: Any) -> dict[str, Any]:
     """Eight K100_AI with this DTK, and an environment for DTK 25.04.1."""
     survey = worlds.hygon()
-    survey["stack"] = host(dtk={"path": "/opt/dtk", "version": dtk})
+    survey["stack"] = host(dtk={"path": "/opt/dtk", "version": dtk, **more})
     held = contents(python="3.10.12", archs=[], cuda="", variant="hip", hip="6.3")
     held["packages"] = {"torch": "2.5.1+das.opt1.dtk25041", "vllm": "0.9.2+das.opt1.beta.dtk25041"}
     survey["runtimes"] = {worlds.RUNTIME: {"exists": True, "complete": False, "error": "", "vllm": held["packages"]["vllm"]}}
@@ -226,6 +226,13 @@ CASES: list[tuple[str, Callable[[], Findings], str, str, str]] = [
             "vllm-0.11.0+das.opt1.alpha.dtk25042-cp310-cp310-manylinux_2_28_x86_64.whl and "
             "torch-2.5.1+das.opt1.dtk25042-cp310-cp310-manylinux_2_28_x86_64.whl"
         ),
+    ),
+    (
+        "PF-STACK-DTK-ENV",
+        said("PF-STACK-DTK-ENV", dcus("25.04.1", problem="there is no /opt/dtk/env.sh"), worlds.dcu_service()),
+        "box:/opt/vllm",
+        "what DTK's env.sh sets is not known, and engines start without it: there is no /opt/dtk/env.sh",
+        "let root own the toolkit and nobody else write there, or correct env.sh",
     ),
     (
         "PF-STACK-ENDED",

@@ -36,7 +36,7 @@ def host(*packages, **changes):
         "boot_free_mib": 2000,
         "compat": [],
         "cuda_toolkit": "",
-        "dtk": {"path": "", "version": ""},
+        "dtk": {"path": "", "version": "", "beside": {}, "environment": {}, "problem": ""},
     }
     return {**base, **changes}
 

@@ -442,3 +442,17 @@ def test_the_digest_is_stable_and_covers_words_environment_model_and_key():
 )
 def test_cards_are_spread_evenly_and_in_order(cards, ranks, shares):
     assert launch.spread(cards, ranks) == shares
+
+
+def test_what_a_toolkit_sets_comes_before_what_we_and_the_inventory_set():
+    survey = {
+        "stack": {"dtk": {"environment": {"ROCM_PATH": "/opt/dtk", "PATH": "/opt/dtk/bin", "HF_HUB_OFFLINE": "0", "A": "1"}}}
+    }
+    found = launch.of_toolkit("hygon", survey, "/opt/vllm")
+    assert found["PATH"] == "/opt/vllm/bin:/opt/dtk/bin:/usr/local/bin:/usr/bin:/bin"
+    assert launch.of_toolkit("cpu", survey, "/opt/vllm") == {}
+    assert launch.of_toolkit("hygon", {"stack": {}}, "/opt/vllm") == {}
+    backend = tables.backend("hygon")
+    wanted = worlds.dcu_service(environment={"A": "2"})
+    values = launch.environment(wanted, [[0]], backend, "/home", toolkit=found)
+    assert (values["ROCM_PATH"], values["A"], values["HF_HUB_OFFLINE"]) == ("/opt/dtk", "2", "1")

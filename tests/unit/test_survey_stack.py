@@ -190,16 +190,6 @@ def test_the_whole_of_a_server(tmp_path):
     assert (again["containerised"], again["vendor_image"], again["persistenced"]) == (True, "/etc/dgx-release", False)
 
 
-@pytest.mark.parametrize(("file", "version"), [("DTK-25.04.1\n", "25.04.1"), ("DTK-26.04-rc4\n", "26.04"), (None, "24.04.1")])
-def test_dtk_by_its_own_file_or_by_the_name_of_its_folder(tmp_path, file, version):
-    (tmp_path / "opt/dtk-24.04.1").mkdir(parents=True)
-    (tmp_path / "opt/dtk").symlink_to("dtk-24.04.1")
-    if file:
-        put(tmp_path, "opt/dtk-24.04.1/.dtk_version", file)
-    assert stack.dtk(str(tmp_path)) == {"path": "/opt/dtk", "version": version}
-    assert stack.dtk(str(tmp_path / "other")) == {"path": "", "version": ""}
-
-
 def test_glibc_is_that_of_this_host():
     said = os.confstr("CS_GNU_LIBC_VERSION") if sys.platform == "linux" else ""
     assert stack.glibc() == (said or "").removeprefix("glibc ")

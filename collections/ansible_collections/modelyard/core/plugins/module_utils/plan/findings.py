@@ -65,6 +65,7 @@ CATALOGUE: Dict[str, str] = {
     "PF-STACK-COMPAT": REFUSE,
     "PF-STACK-FABRIC": REFUSE,
     "PF-STACK-DTK": REFUSE,
+    "PF-STACK-DTK-ENV": WARN,
     "PF-STACK-ENDED": WARN,
     "PF-STACK-DRIFT": NOTE,
     # what the driver rests on

@@ -167,10 +167,15 @@ def environment(
     home: str,
     instance: int = 0,
     names: Sequence[str] = (),
+    toolkit: Mapping[str, str] = {},
 ) -> Dict[str, str]:
-    """Environment of one instance; `cards` holds the cards of each of its ranks, `names` what they are called (see `visible`)."""
+    """Environment of one instance; `cards` holds the cards of each of its ranks, `names` what they are called (see `visible`).
+
+    `toolkit`: what the vendor's toolkit on the host sets (see `of_toolkit`).
+    """
     cache = f"{home}/cache"
     values = {
+        **toolkit,
         **ENVIRONMENT,
         MARKER: service["name"],
         "XDG_CACHE_HOME": cache,
@@ -189,6 +194,13 @@ def environment(
     values.update({str(k): str(v) for k, v in service["environment"].items() if v is not None})
     values[MARKER], values[INSTANCE_MARKER] = service["name"], str(instance)
     return values
+
+
+def of_toolkit(backend: str, survey: Mapping[str, Any], runtime: str) -> Dict[str, str]:
+    """What env.sh of Hygon's DTK has set on this host; what it puts before PATH stands behind the runtime's own programs."""
+    seen: Mapping[str, str] = (survey["stack"].get("dtk") or {}).get("environment", {}) if backend == "hygon" else {}
+    path = {"PATH": f"{runtime}/bin:{seen['PATH']}:/usr/local/bin:/usr/bin:/bin"} if seen.get("PATH") else {}
+    return {**{name: value for name, value in seen.items() if name != "PATH"}, **path}
 
 
 def digest(words: List[str], environment: Mapping[str, str], model: str, key_hash: str) -> str:

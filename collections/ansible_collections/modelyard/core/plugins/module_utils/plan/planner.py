@@ -134,7 +134,8 @@ def _service(
         ranks = choice.ranks.get(index, [])
         devices = slots.devices(ranks, cards)
         visible = launch.visible(ranks, devices, backend, table)
-        environment = launch.environment(wanted, ranks, backend, intent["home"], index, visible)
+        toolkit = launch.of_toolkit(wanted["backend"], survey, chosen["path"])
+        environment = launch.environment(wanted, ranks, backend, intent["home"], index, visible, toolkit)
         instances.append(
             {
                 "name": f"{wanted['name']}/{index}",

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ansible_collections.modelyard.core.plugins.module_utils.survey import driver, packages, pci, tool
+from ansible_collections.modelyard.core.plugins.module_utils.survey import driver, dtk, packages, pci, tool
 from ansible_collections.modelyard.core.plugins.module_utils.survey.device_files import below
 
 MODULES = "/lib/modules"
@@ -21,7 +21,6 @@ INSTALLER = "/usr/bin/nvidia-uninstall"
 CONTAINER = "/run/nvidia/driver"
 IMAGES = ("/etc/dgx-release",)
 NVSWITCH_CLASS = "0680"
-DTK = ("/opt/dtk",)
 #: Folders that programs search before the driver's own library, when a line of ld.so.conf names them.
 COMPAT = re.compile(r"^\s*(/\S*cuda\S*/compat\S*)", re.MULTILINE)
 FABRIC_MANAGER = re.compile(r"nvidia-fabric-?manager(-[0-9]+)?\Z|nvidia-fabricmanager")
@@ -47,7 +46,7 @@ def look(
     installer   NVIDIA's uninstaller that no package owns; containerised, vendor_image: others who own the driver
     switches, fabric_manager, fabric_manager_runs, persistenced: the daemons beside the driver; None when it cannot be told
     updates     {service, blacklist}: who installs updates by itself
-    reboot_required, boot_free_mib, compat (folders of cuda-compat in ld.so.conf), cuda_toolkit (its version), dtk {path, version}
+    reboot_required, boot_free_mib, compat (folders of cuda-compat in ld.so.conf), cuda_toolkit (its version), dtk (see dtk.look)
     """
     seen = light(sysroot)
     if not found:
@@ -73,7 +72,7 @@ def look(
         "boot_free_mib": _free(below(sysroot, "/boot")),
         "compat": compat(sysroot),
         "cuda_toolkit": toolkit(sysroot),
-        "dtk": dtk(sysroot),
+        "dtk": dtk.look(sysroot) if "hygon" in found else dict(dtk.NONE),
     }
 
 
@@ -187,16 +186,6 @@ def toolkit(sysroot: str = "/") -> str:
     """Version of the CUDA toolkit in the usual place; empty for none. Drivers need none, and wheels bring their own libraries."""
     said = re.search(r'"cuda"\s*:\s*\{[^}]*"version"\s*:\s*"([0-9.]+)"', _text(below(sysroot, "/usr/local/cuda/version.json")))
     return said.group(1) if said else ""
-
-
-def dtk(sysroot: str = "/") -> Dict[str, str]:
-    """Hygon's toolkit: {path, version}; empty words where there is none. Its env.sh is not run."""
-    for place in DTK:
-        if os.path.isdir(below(sysroot, place)):
-            said = re.search(r"[0-9]+(?:\.[0-9]+)+", _text(below(sysroot, f"{place}/.dtk_version")))
-            named = re.search(r"dtk-([0-9]+(?:\.[0-9]+)+)", os.path.realpath(below(sysroot, place)))
-            return {"path": place, "version": said.group(0) if said else named.group(1) if named else ""}
-    return {"path": "", "version": ""}
 
 
 def _installer(manager: str, sysroot: str) -> str:

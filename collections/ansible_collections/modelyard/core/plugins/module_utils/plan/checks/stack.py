@@ -34,6 +34,7 @@ IDS = {
     "fabric-manager": "PF-STACK-FABRIC",
     "dtk-needs-driver": "PF-STACK-DTK",
     "wheel-needs-dtk": "PF-STACK-DTK",
+    "dtk-environment": "PF-STACK-DTK-ENV",
     "branch-ended": "PF-STACK-ENDED",
     "driver-drift": "PF-STACK-DRIFT",
     "nouveau": "PF-STACK-NOUVEAU",

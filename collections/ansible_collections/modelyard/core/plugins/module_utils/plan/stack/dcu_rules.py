@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Optional, Tuple
 
-from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import REFUSE
+from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import REFUSE, WARN
 from ansible_collections.modelyard.core.plugins.module_utils.plan.stack import known, versions
 from ansible_collections.modelyard.core.plugins.module_utils.plan.stack.known import Tables
 from ansible_collections.modelyard.core.plugins.module_utils.plan.stack.rules import (
@@ -79,11 +79,20 @@ def dcu_glibc(s: Stack, tables: Tables) -> Optional[Reason]:
     return Reason("wheel-needs-glibc", REFUSE, what, "use a newer system")
 
 
+def dtk_environment(s: Stack, tables: Tables) -> Optional[Reason]:
+    """What env.sh sets is part of every launch; an engine without it does not find the toolkit's libraries."""
+    if not s.dtk_problem:
+        return None
+    what = f"what DTK's env.sh sets is not known, and engines start without it: {s.dtk_problem}"
+    return Reason("dtk-environment", WARN, what, "let root own the toolkit and nobody else write there, or correct env.sh")
+
+
 HYGON: Tuple[Rule, ...] = (
     gpu_needs_driver,
     dcu_runs_vllm,
     dtk_needs_driver,
     wheel_needs_dtk,
+    dtk_environment,
     build_for_backend,
     wheel_of_vendor,
     wheel_python,

@@ -49,7 +49,7 @@ def of_dcu(stack: Stack, tables: Tables, rules: Tuple[Rule, ...]) -> List[Right]
     for entry in tables["hygon"]["toolkits"][::-1]:
         # The layer and its Python are made anew; of several releases the newest comes last.
         fresh = stack._replace(
-            torch=entry["torch"][-1], vllm=entry["vllm"][-1], variant="hip", cuda="", archs=(), transformers=""
+            torch=entry["torch"][-1], vllm=entry["vllm"][-1], variant="hip", cuda="", archs=(), transformers="", dtk_problem=""
         )
         candidate = fresh._replace(dtk=stack.dtk or entry["dtk"], python=entry["python"][-1])
         moved = candidate._replace(dtk=entry["dtk"])

@@ -26,6 +26,7 @@ class Stack(NamedTuple):
     `variant`            what PyTorch was built for: cuda, hip, cpu
     `vllm`, `vllm_cuda`  vLLM's version, and the CUDA of its own kernels
     `fabric_manager`     its version; `switches`: how many NVSwitches are on the bus
+    `dtk_problem`        why env.sh of the DTK could not be read
     `forward_compat`     where a folder of cuda-compat is set
     `toolkit`            the CUDA toolkit of the host, where services are to compile with it (`system`); `none` when there is none
     `today`              year and month, for ends of support
@@ -50,6 +51,7 @@ class Stack(NamedTuple):
     switches: int = 0
     forward_compat: str = ""
     dtk: str = ""
+    dtk_problem: str = ""
     toolkit: str = ""
     today: str = ""
 

@@ -88,6 +88,7 @@ def _base(backend: str, card: Card, answers: bool, intent: Mapping[str, Any], su
         fabric_manager=str(host.get("fabric_manager") or "") if switches or card.generation not in SWITCHES_ON_BUS else "",
         switches=switches,
         dtk=str((host.get("dtk") or {}).get("version") or wish.get("dtk") or "") if backend == "hygon" else "",
+        dtk_problem=str((host.get("dtk") or {}).get("problem", "")) if backend == "hygon" else "",
         toolkit=str(host.get("cuda_toolkit") or MISSING) if wish.get("cuda_toolkit") == "system" and host else "",
         today=str(intent.get("today", "")),
     )
