@@ -15,6 +15,15 @@ KINDS = {
     "rate": ("requests arriving per second", "per second"),
     "users": ("users", "users"),
 }
+#: What was asked, in words; what is not here is told by its name.
+SHAPE = {
+    "input_tokens": "{} tokens in",
+    "output_tokens": "{} tokens out",
+    "ignore_eos": "no answer ends earlier",
+    "requests": "{} requests a level",
+    "seconds": "{} s a level",
+    "pause_s": "pauses of {} s",
+}
 #: Times are shown in milliseconds up to here, then in seconds.
 MILLISECONDS_UP_TO = 10_000
 
@@ -79,7 +88,7 @@ def load(record: Any) -> Load:
         at=reading.moment(found.get("at")) or reading.moment(reading.stamp(name)),
         service=reading.line(found.get("service")) or "(no name)",
         passed=passed if isinstance(passed, bool) else None,
-        facts=_facts(found),
+        facts=_facts(found, across[1]),
         complaints=_words(found.get("complaints")),
         advice=[_advice(one) for one in reading.mappings(found.get("advice"))],
         notes=_words(found.get("notes")),
@@ -101,15 +110,15 @@ def _words(value: Any) -> list[str]:
     return [words for words in map(reading.line, reading.items(value)) if words]
 
 
-def _facts(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _facts(found: Mapping[str, Any], across: str) -> list[tuple[str, str]]:
     tool, entry, sustained, day, runtime = (
         reading.mapping(found.get(key)) for key in ("tool", "entry", "sustained", "per_day", "runtime")
     )
     requests, tokens, factor = (reading.number(day.get(key)) for key in ("requests", "output_tokens", "factor"))
-    at = figures.plain(reading.number(sustained.get("value")))
+    at = f"{figures.plain(reading.number(sustained.get('value')))} {across}"
     rates = (
         f"{figures.rate(reading.number(sustained.get('requests_per_s')))} requests/s, "
-        f"{figures.rate(reading.number(sustained.get('output_tokens_per_s')))} tokens/s at {at}"
+        f"{figures.rate(reading.number(sustained.get('output_tokens_per_s')))} tokens/s with {at}"
     )
     port = reading.whole(entry.get("port"))
     host = reading.line(entry.get("host"))
@@ -132,7 +141,10 @@ def _facts(found: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _shape(shape: Mapping[str, Any]) -> str:
     """What was asked, without what stands elsewhere on the page or is not set."""
     told = {key: value for key, value in shape.items() if key not in ("kind", "values", "seed") and value}
-    return ", ".join(f"{key.replace('_', ' ')} {reading.line(value)}" for key, value in told.items())
+    pause = [figures.short(one) for one in map(reading.number, reading.items(told.get("pause_s"))) if one is not None]
+    if len(pause) == 2:  # the shortest and the longest
+        told["pause_s"] = f"{pause[0]} to {pause[1]}"
+    return ", ".join(SHAPE.get(key, f"{key.replace('_', ' ')} {{}}").format(reading.line(value)) for key, value in told.items())
 
 
 def _slots_words(found: Mapping[str, Any]) -> str:

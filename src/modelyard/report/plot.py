@@ -141,9 +141,12 @@ def _top(plot: Plot, across: axis.Scale, up: axis.Scale) -> Markup:
         return Markup("")
     x, y = across(point[0]), up(point[1])
     ring = Markup('<circle class="top" cx="{:.1f}" cy="{:.1f}" r="7"/>').format(x, y)
-    side = (x, "middle") if LEFT + 30 < x < RIGHT - 30 else (x - 10, "end") if x > LEFT + 30 else (x + 10, "start")
-    # Above it is no line: later levels are at most a little higher.
-    return ring + _text(side[0], y - 12 if y - 12 > TOP + LINE else y + 20, plot.top[1], "top-words", side[1])
+    if y - 12 > TOP + 5:
+        # Above it is no line: later levels are at most a little higher.
+        side = (x, "middle") if LEFT + 30 < x < RIGHT - 30 else (x - 10, "end") if x > LEFT + 30 else (x + 10, "start")
+        return ring + _text(side[0], y - 12, plot.top[1], "top-words", side[1])
+    side = (x + 6, "start") if x < RIGHT - 60 else (x - 10, "end")
+    return ring + _text(side[0], y + 20, plot.top[1], "top-words", side[1])
 
 
 def _line(one: Series, across: axis.Scale, up: axis.Scale) -> Markup:

@@ -157,7 +157,7 @@ def test_advice_names_its_knob_once():
 
 def test_the_shape_without_what_is_not_set():
     shape = dict(load.load(record("load_sweep")).facts)["shape"]
-    assert shape == "input tokens 212, output tokens 40, ignore eos true"
+    assert shape == "212 tokens in, 40 tokens out, no answer ends earlier"
 
 
 def test_a_rate_is_not_compared_with_slots():

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from ansible_collections.modelyard.core.plugins.module_utils.judge.load import verdict
-from ansible_collections.modelyard.core.plugins.module_utils.judge.load.figures import error_rate
+from ansible_collections.modelyard.core.plugins.module_utils.judge.load.figures import error_rate, in_percent
 
 #: A core of which the generator used more than this was its limit.
 CLIENT_FULL = 0.9
@@ -172,7 +172,7 @@ RULES: Sequence[Rule] = (
         "kv_cache",
         _no_room,
         lambda f: (
-            f"give the KV cache more room: it was {f.server('kv_usage_max') * 100:.0f} % full and "
+            f"give the KV cache more room: it was {in_percent(f.server('kv_usage_max'))} full and "
             f"{f.server('preemptions'):.0f} requests were computed again for want of it{f.busy}. Raise "
             "gpu_memory_utilization (or kv_cache_memory_bytes), or lower max_model_len, or max_num_seqs"
         ),
@@ -183,7 +183,7 @@ RULES: Sequence[Rule] = (
         _room_on_cards,
         lambda f: (
             f"raise max_num_seqs: all {f.slots} slots were taken, up to {f.server('waiting_max'):.0f} requests waited{f.busy}, "
-            f"and {f.server('kv_usage_max') * 100:.0f} % of the KV cache was used at most"
+            f"and {in_percent(f.server('kv_usage_max'))} of the KV cache was used at most"
         ),
         "Slots are the limit, and neither the cards nor the cache are: a larger batch makes better use of both.",
     ),
@@ -192,7 +192,7 @@ RULES: Sequence[Rule] = (
         _queue_with_free_cache,
         lambda f: (
             f"raise max_num_seqs: all {f.slots} slots were taken and up to {f.server('waiting_max'):.0f} requests waited, "
-            f"while {f.server('kv_usage_max') * 100:.0f} % of the KV cache was used at most. How busy the cards were is not "
+            f"while {in_percent(f.server('kv_usage_max'))} of the KV cache was used at most. How busy the cards were is not "
             "known: look again after the change"
         ),
         "As above, where no tool tells how busy the cards are.",

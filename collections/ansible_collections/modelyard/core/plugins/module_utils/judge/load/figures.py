@@ -127,6 +127,11 @@ def _number(value: Any) -> Any:
     return round(value, 3) if usable else None
 
 
+def in_percent(share: float) -> str:
+    """`64 %`; of a little something `less than 1 %`, which is not nothing."""
+    return "less than 1 %" if 0 < share < 0.01 else f"{share * 100:.0f} %"
+
+
 def error_rate(level: Mapping[str, Any]) -> float:
     """The part of a level's requests that failed, 0 to 1."""
     return float(level["failed"]) / float(level["requests"]) if level["requests"] else 1.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import Any, List, Mapping, Sequence
 
+from ansible_collections.modelyard.core.plugins.module_utils.judge.load.figures import in_percent
 from ansible_collections.modelyard.core.plugins.module_utils.plan.text import WIDTH, table
 
 UNITS = {"concurrency": "clients", "rate": "requests/s asked", "users": "users"}
@@ -99,7 +100,7 @@ def capacity(record: Mapping[str, Any]) -> str:
         words += f"; at {most['kind']} {most['value']:g} at most {server['running_max']} ran"
         words += f" and {server['waiting_max']} waited in the engines" if server["waiting_max"] is not None else ""
     if server["kv_usage_max"] is not None:
-        words += f"; KV cache up to {server['kv_usage_max'] * 100:.0f} %, {_known(server['preemptions'])} preemptions"
+        words += f"; KV cache up to {in_percent(server['kv_usage_max'])}, {_known(server['preemptions'])} preemptions"
     return words
 
 
