@@ -93,8 +93,8 @@ def test_a_timer_of_the_system_is_shown_installed_and_fires(node):
     assert "+OnCalendar=*:*:0/5" in shown
     assert node.sh(f"ls {FILES}.timer").returncode != 0
     assert node.schedule(**OFTEN)[0]
-    until(lambda: runs(node) > 0, 90, "the timer has made a run")
     assert not node.schedule(**OFTEN)[0], "a second run changes nothing"
+    until(lambda: runs(node) > 0, 90, "the timer has made a run")
     seen = node.unit(f"{UNIT}.timer")
     assert (seen["UnitFileState"], seen["ActiveState"]) == ("enabled", "active")
     record = node.records(folder(node))[0]
@@ -117,26 +117,6 @@ def test_another_interval_is_shown_and_taken_over(node):
     assert told(node) == [], "nothing was wrong"
 
 
-def test_a_user_who_lingers_has_a_timer_without_root(node):
-    often = {**OFTEN, "name": "mine", "state_dir": "/home/llm/mine"}
-    changed, shown = node.schedule(user="llm", check=True, **often)
-    assert changed
-    assert "/home/llm/.config/systemd/user/modelyard-accept-mine.timer" in shown
-    assert node.schedule(user="llm", **often)[0]
-    until(lambda: node.sh("ls /home/llm/mine/latest.json").returncode == 0, 90, "the timer has made a run")
-    assert not node.schedule(user="llm", **often)[0]
-    assert node.records("/home/llm/mine")[0]["answer"] == "accepted"
-    seen = node.unit("modelyard-accept-mine.timer", "llm")
-    assert (seen["UnitFileState"], seen["ActiveState"]) == ("enabled", "active")
-    assert node.schedule(user="llm", state="absent", **often)[0]
-    assert not node.schedule(user="llm", state="absent", **often)[0]
-    assert node.unit("modelyard-accept-mine.timer", "llm")["LoadState"] == "not-found"
-    own = "XDG_RUNTIME_DIR=/run/user/$(id -u) systemctl --user is-active modelyard-accept-mine.service"
-    until(lambda: node.sh(own, "llm").stdout.strip() != "activating", 60, "a run that was under way has gone on to its end")
-    left = node.must("find /home/llm/.config /home/llm/.local/share -name '*modelyard-accept*' 2>/dev/null || true")
-    assert left == ""
-
-
 def test_cron_has_run_both_and_mails_what_is_news(node):
     until(lambda: node.sh(f"ls {CRON_STATE}/latest.json").returncode == 0, 90, "cron has made a run")
     until(lambda: node.sh("grep -q Record: /var/tmp/mail-*[0-9]").returncode == 0, 90, "cron has sent a mail")
@@ -150,6 +130,24 @@ def test_cron_has_run_both_and_mails_what_is_news(node):
         assert node.schedule(inventory, "llm", state="absent", name=name)[0]
     assert node.must("crontab -l", "llm") == MINE
     until(lambda: node.sh("pgrep -u llm -f 'modelyard accept'").returncode != 0, 60, "no run is under way")
+
+
+def test_a_user_who_lingers_has_a_timer_without_root(node):
+    often = {**OFTEN, "name": "mine", "state_dir": "/home/llm/mine"}
+    changed, shown = node.schedule(user="llm", **often)
+    assert changed
+    assert "/home/llm/.config/systemd/user/modelyard-accept-mine.timer" in shown
+    assert not node.schedule(user="llm", **often)[0]
+    until(lambda: node.sh("ls /home/llm/mine/latest.json").returncode == 0, 90, "the timer has made a run")
+    assert node.records("/home/llm/mine")[0]["answer"] == "accepted"
+    seen = node.unit("modelyard-accept-mine.timer", "llm")
+    assert (seen["UnitFileState"], seen["ActiveState"]) == ("enabled", "active")
+    assert node.schedule(user="llm", state="absent", **often)[0]
+    assert node.unit("modelyard-accept-mine.timer", "llm")["LoadState"] == "not-found"
+    own = "XDG_RUNTIME_DIR=/run/user/$(id -u) systemctl --user is-active modelyard-accept-mine.service"
+    until(lambda: node.sh(own, "llm").stdout.strip() != "activating", 60, "a run that was under way has gone on to its end")
+    left = node.must("find /home/llm/.config /home/llm/.local/share -name '*modelyard-accept*' 2>/dev/null || true")
+    assert left == ""
 
 
 def test_a_run_leaves_the_connections_of_others_open_and_closes_its_own(node):
