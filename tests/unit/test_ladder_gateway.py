@@ -18,7 +18,7 @@ def stream(way, ttft=0.2, gaps=(20.0,) * 31, **more):
 
 def seen(*pairs, **more):
     found = [{"through": through, "direct": direct} for through, direct in pairs]
-    return {"why": "", "refused": [], "asked": 6, "pairs": found, "others": 0.0, "seconds": 1.0, **more}
+    return {"why": "", "refused": [], "asked": 6, "pairs": found, "others": 0.0, "crowd": 1.5, "seconds": 1.0, **more}
 
 
 def judged(found, service=SERVICE):
@@ -61,6 +61,13 @@ def test_times_beside_requests_of_others_prove_nothing():
     found = judged({**three({"gaps": CLUMPS}, {}), "others": 3.0})
     assert (found.word, found.cause) == ("busy", "loaded")
     assert judged({**three({}, {}), "others": 3.0}).word == "pass"
+
+
+def test_times_on_a_host_without_a_free_processor_prove_nothing():
+    found = judged({**three({"gaps": CLUMPS}, {}), "crowd": 7.5})
+    assert (found.word, found.cause, found.restart) == ("busy", "loaded", False)
+    assert "7.5 programs wanted each processor of the host" in found.complaint
+    assert judged({**three({}, {}), "crowd": 7.5}).word == "pass"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout
-from ansible_collections.modelyard.core.plugins.module_utils.survey import card_watch, kernel_watch
+from ansible_collections.modelyard.core.plugins.module_utils.survey import card_watch, entry, kernel_watch
 from ladder_stub import Proxy
 from unit.replies import GOOD
 from unit.spoilt import LIMIT, plan, walked
@@ -217,13 +217,26 @@ def through(home, engine, proxy, **spoilt: Any):
         (1, 0, {"backend": "tiny-qwen3/1"}, "skipped", ""),
     ],
 )
-def test_a_proxy_that_holds_tokens_back_is_seen(home, engine, bundle, wait_s, spoilt, verdict, cause):
+def test_a_proxy_that_holds_tokens_back_is_seen(home, engine, monkeypatch, bundle, wait_s, spoilt, verdict, cause):
+    monkeypatch.setattr(entry, "_runnable", lambda: 1)  # whatever else these tests run beside
     proxy = Proxy(engine, bundle, wait_s)
     try:
         found = through(home, engine, proxy, gap_s=0.02, **spoilt)
     finally:
         proxy.close()
     assert (found["id"], found["verdict"], found["cause"]) == ("gateway", verdict, cause), found["detail"]
+
+
+def test_a_proxy_is_not_blamed_for_a_host_whose_processors_are_taken(home, engine, monkeypatch):
+    assert entry._runnable() >= 1, "this test at least"
+    monkeypatch.setattr(entry, "_runnable", lambda: 5 * (os.cpu_count() or 1))
+    proxy = Proxy(engine, 8, 0)
+    try:
+        found = through(home, engine, proxy, gap_s=0.02)
+    finally:
+        proxy.close()
+    assert (found["verdict"], found["cause"]) == ("busy", "loaded")
+    assert "5.0 programs wanted each processor" in found["detail"]
 
 
 def test_a_gateway_that_does_not_listen_fails_and_one_that_comes_later_is_left_out(home, engine):

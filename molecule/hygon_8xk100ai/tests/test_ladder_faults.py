@@ -67,7 +67,7 @@ def test_a_gateway_through_which_tokens_come_in_clumps(server, service, gateway)
     with service.engine({"stream": {"gap_s": 0.005}}), server.process(["bash", "-c", HICCUPS, gateway], user="root"):
         said = service.accept(only=f"{NAME}:0", acceptance_steps=["health", "gateway"])
     server.must(["kill", "-CONT", gateway], user="root")
-    words = "tokens arrive in clumps through the gateway: "
+    words = "tokens arrive in clumps through the gateway, with pauses of "
     fault = Fault("gateway", "clumped", words, "look for a proxy that buffers")
     holds_to(fault, said, NAME, ["health", "gateway"])
 

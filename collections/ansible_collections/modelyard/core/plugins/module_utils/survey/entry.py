@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import statistics
+from pathlib import Path
 from typing import Any, Dict, List, Mapping, Sequence
 
 from ansible_collections.modelyard.core.plugins.module_utils.judge import engine_counters
@@ -21,8 +25,10 @@ def look(
     Requests go one after the other. Their number is bounded: a gateway gives equals their turn. `after`: the gateway comes later.
     """
     seen: Dict[int, Dict[str, Any]] = {
-        index: {"why": "", "refused": [], "asked": 0, "pairs": [], "others": 0.0, "seconds": 0.0} for index in indexes
+        index: {"why": "", "refused": [], "asked": 0, "pairs": [], "others": 0.0, "crowd": 0.0, "seconds": 0.0}
+        for index in indexes
     }
+    runnable: List[int] = []
     own, listen = plan["gateway"], plan["listen"]
     if not own or after:
         for one in seen.values():
@@ -39,6 +45,7 @@ def look(
         waiting = [one for one in seen.values() if len(one["pairs"]) < entry.PAIRS and not one["refused"]]
         if not waiting:
             break
+        runnable.append(_runnable())
         through = {**stream.ask((own["host"], int(own["port"])), CHAT, entry.body(plan), key, limit_s), "way": "through"}
         usable = through["status"] == 200 and not through["error"]
         late = {} if through["error"] != "timeout" else counters.all_after_time_out(addresses, names, before)
@@ -59,7 +66,18 @@ def look(
             _add(hit, through, direct)
         if usable and hit is not None:
             before[index] = counters.read(addresses[index], names)
+    for one in seen.values():
+        one["crowd"] = round(statistics.median(runnable) / (os.cpu_count() or 1), 1) if runnable else 0.0
     return seen
+
+
+def _runnable() -> int:
+    """How many programs of the whole machine run or wait for a processor just now; 0 where that is not told."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/stat").read_text(encoding="ascii").splitlines():
+            if line.startswith("procs_running "):
+                return int(line.split()[1])
+    return 0
 
 
 def _add(one: Any, through: Dict[str, Any], direct: Dict[str, Any]) -> None:

@@ -34,6 +34,8 @@ TTFT_FACTOR, TTFT_SLACK_S = 1.5, 0.1
 GAP_FACTOR, GAP_SLACK_MS, CLUMPED = 1.5, 5.0, 0.5
 #: Of an engine that is faster than this clumps cannot be told from tokens; and so much longer must the pauses between them be.
 SHORTEST_GAP_MS, PAUSE_FACTOR, PAUSE_SLACK_MS = 2.0, 1.5, 15.0
+#: With so many programs for each processor, times say something of the machine and nothing of the gateway.
+CROWDED = 4.0
 #: Causes after which the pairs are asked for once more: a single look at a busy machine proves nothing.
 OF_TIMES = ("late", "clumped", "slow")
 #: Words in which it cannot be judged.
@@ -71,7 +73,8 @@ def _pause(gaps: List[float]) -> float:
 
 
 def gateway(service: Service, _: Instance, seen: Dict[str, Any]) -> Verdict:
-    """`seen`: {why, refused, asked, pairs: [{through, direct}], others}, streams as survey/stream.py has them."""
+    """`seen`: {why, refused, asked, pairs: [{through, direct}], others, crowd}, streams as survey/stream.py has them; `crowd`:
+    programs that ran or waited for a processor, for each processor."""
     if seen["why"]:
         return skipped(seen["why"])
     for way, title in (("through", "through the gateway: "), ("direct", "asked directly: ")):
@@ -116,6 +119,9 @@ def _times(through: Mapping[str, float], direct: Mapping[str, float], seen: Mapp
     if seen["others"]:
         what = f"{words}, but {seen['others']:.0f} other request(s) were in work: {shown}"
         return busy(what, "loaded", "ask again when less is asked of it")
+    if seen["crowd"] > CROWDED:
+        what = f"{words}, but {seen['crowd']:.1f} programs wanted each processor of the host: {shown}"
+        return busy(what, "loaded", "ask again when less runs on the host; nothing of the service needs a restart")
     return failed(f"{words}: {shown}", cause, BUFFERING)
 
 
