@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Tuple
 REFUSE, WARN, NOTE = "refuse", "warn", "note"
 ORDER = {REFUSE: 0, WARN: 1, NOTE: 2}
 
-#: id -> severity. Inventory (IN), plan (PL), host (PF), recovery (RC), diagnosis (DG).
+#: id -> severity. Inventory (IN), plan (PL), host (PF), recovery (RC), diagnosis (DG), Hygon's driver and DTK (DT).
 CATALOGUE: Dict[str, str] = {
     # the inventory
     "IN-VARIABLE-UNKNOWN": REFUSE,
@@ -160,6 +160,18 @@ CATALOGUE: Dict[str, str] = {
     "RC-RESET": REFUSE,
     "RC-RESET-FAILED": REFUSE,
     "RC-BASELINE": REFUSE,
+    # a change of Hygon's driver or DTK
+    "DT-WANTED": REFUSE,
+    "DT-FILE": REFUSE,
+    "DT-CHECKSUM": REFUSE,
+    "DT-TARBALL": REFUSE,
+    "DT-ROOT": REFUSE,
+    "DT-ROOM": REFUSE,
+    "DT-FOREIGN": REFUSE,
+    "DT-IN-USE": REFUSE,
+    "DT-TOOLS": REFUSE,
+    "DT-FAILED": REFUSE,
+    "DT-RELOAD": REFUSE,
     # a diagnosis, on a person's word
     "DG-CONFIRM": REFUSE,
     "DG-STATE": REFUSE,
