@@ -54,6 +54,8 @@ def findings(purpose):
         found.append("%d MiB of memory are free, about %d are needed. Close something large." % (memory, need["memory_mib"]))
     if shutil.which("bash") is None:
         found.append("there is no bash, which the launch scripts are written for.")
+    if shutil.which("g++") is None:
+        found.append("there is no g++, which PyTorch calls on CPUs. On Debian or Ubuntu: apt-get install g++")
     try:
         ctypes.CDLL("libnuma.so.1")
     except OSError:

@@ -37,6 +37,7 @@ system_packages() {
   command -v curl >/dev/null || missing+=(curl)
   command -v screen >/dev/null || missing+=(screen)
   ldconfig -p | grep -q "libnuma\.so\.1 " || missing+=(libnuma1)
+  command -v g++ >/dev/null || missing+=(g++)
   install_or_leave_out "what needs ${missing[*]}" "${missing[@]}" || true
 }
 

@@ -199,6 +199,14 @@ CASES = [
         "use a runtime with older wheels (none is known), or a host with a newer distribution",
     ),
     (
+        "PF-COMPILER",
+        lambda: planned(worlds.service(engine={"enforce_eager": True}), programs={"g++": ""}),
+        "box",
+        "there is no g++, which PyTorch calls on this kind of cards: the engine of tiny-qwen3 would die with the first request "
+        "for logprobs",
+        "an admin installs g++. Without root: engine.enforce_eager: true and environment: {TORCH_COMPILE_DISABLE: '1'}",
+    ),
+    (
         "PF-LIBRARY",
         lambda: planned(worlds.service(runtime_path=""), libraries={"libnuma.so.1": []}),
         "box",

@@ -33,6 +33,7 @@ def test_all_that_is_missing_is_said_at_once_in_plain_words(check, monkeypatch, 
     monkeypatch.setattr(check.os, "sched_getaffinity", lambda _: {0})
     monkeypatch.setattr(check.sys, "version_info", version(3, 9, 1))
     monkeypatch.setattr(check.ctypes, "CDLL", no_library)
+    monkeypatch.setattr(check.shutil, "which", lambda _: None)
     monkeypatch.setattr(check.sys, "argv", ["machine_check.py", "demo"])
     with pytest.raises(SystemExit) as ended:
         check.main()
@@ -45,6 +46,7 @@ def test_all_that_is_missing_is_said_at_once_in_plain_words(check, monkeypatch, 
         "900 MiB of memory are free, about 5400 are needed",
         "there is one CPU core",
         "apt-get install libnuma1",
+        "apt-get install g++",
         "Nothing was changed.",
     ):
         assert words in said
@@ -57,6 +59,7 @@ def test_a_machine_that_can_is_let_through_without_a_word(check, monkeypatch, tm
     monkeypatch.setattr(check, "available_memory_mib", lambda: 16000)
     monkeypatch.setattr(check.os, "sched_getaffinity", lambda _: {0, 1})
     monkeypatch.setattr(check.ctypes, "CDLL", lambda _: None)
+    monkeypatch.setattr(check.shutil, "which", lambda name: f"/usr/bin/{name}")
     monkeypatch.setattr(check.sys, "argv", ["machine_check.py", "test"])
     check.main()
     assert capsys.readouterr().out == ""

@@ -190,3 +190,36 @@ def test_libraries_of_the_host_are_wanted_where_the_engine_will_look_for_them(co
     path = plan["services"][0]["runtime"]["path"]
     seen["runtimes"][path] = {"exists": True, "complete": complete, "error": "", "vllm": "0.32.0", "contents": {}}
     assert [f["id"] for f in planner.plan(worlds.intent(wanted), seen)["findings"] if f["severity"] == "refuse"] == ids
+
+
+@pytest.mark.parametrize(
+    ("engine", "environment", "refused"),
+    [
+        ({}, {}, True),
+        ({"enforce_eager": True}, {}, True),
+        ({}, {"TORCH_COMPILE_DISABLE": "1"}, True),
+        ({"enforce_eager": True}, {"TORCH_COMPILE_DISABLE": "1"}, False),
+        ({}, {"CXX": "/opt/clang++"}, False),
+    ],
+)
+def test_a_cpu_without_a_compiler_serves_only_what_needs_none(engine, environment, refused):
+    wanted = worlds.service(engine=engine, environment=environment)
+    found = planner.plan(worlds.intent(wanted), worlds.survey(programs={"g++": ""}))["findings"]
+    assert ("PF-COMPILER" in {f["id"] for f in found}) == refused
+
+
+def test_the_way_back_to_another_runtime_makes_nothing_and_moves_only_the_path():
+    """Old and new lie side by side: which one runs is a name in the inventory."""
+    seen = worlds.nvidia()
+    names = ("vllm-cuda-0.17.1", "vllm-cuda-0.33.0")
+    paths = {}
+    for name in names:
+        plan = planner.plan(worlds.intent(worlds.gpu_service(runtime=name, runtime_path="")), seen)
+        paths[name] = plan["runtimes"][0]["path"]
+    for path in paths.values():
+        seen["runtimes"][path] = {"exists": True, "complete": True, "error": "", "vllm": "", "contents": {}}
+    for name in (*names, names[0]):
+        (planned_now,) = planner.plan(worlds.intent(worlds.gpu_service(runtime=name, runtime_path="")), seen)["services"]
+        assert planned_now["runtime"]["present"]
+        assert planned_now["instances"][0]["argv"][0] == f"{paths[name]}/bin/vllm"
+    assert len(set(paths.values())) == 2

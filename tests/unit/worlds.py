@@ -166,7 +166,7 @@ def survey(**changes: Any) -> dict[str, Any]:
         "sessions": [],
         "units": [],
         "supervisors": {"sessions": []},
-        "programs": {},
+        "programs": {"g++": "/usr/bin/g++"},
         "listeners": [],
         "environment": {"proxies": [], "visibility": []},
         "stack": {"system": {"id": "debian", "version": "12", "name": "Debian GNU/Linux 12 (bookworm)"}, "glibc": "2.36"},

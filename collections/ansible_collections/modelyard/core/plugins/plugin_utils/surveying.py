@@ -44,13 +44,19 @@ def request(intent: Mapping[str, Any], more_services: Iterable[str] = ()) -> dic
         ],
         "services": [*(s["name"] for s in services), *gateways, *more_services],
         "ports": sorted({port for service in services for port in [*instance_ports(service), *gateway.ports(service)]}),
-        "programs": sorted({s["gateway"]["kind"] for s in services} - {gateway.NONE, gateway.OURS}),
+        "programs": _programs(services),
         "wheelhouse": intent["wheelhouse"],
         "python": intent["python"],
         "sysroot": intent["sysroot"],
         "supervisors": _sessions(services),
         "backends": backends,
     }
+
+
+def _programs(services: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What must be installed on the host for these services."""
+    kinds = {s["gateway"]["kind"] for s in services} - {gateway.NONE, gateway.OURS}
+    return sorted(kinds | {tables.backend(s["backend"]).get("compiler", "") for s in services} - {""})
 
 
 def _entry(entry: dict[str, Any], linked: bool, tool_path: list[str]) -> dict[str, Any]:

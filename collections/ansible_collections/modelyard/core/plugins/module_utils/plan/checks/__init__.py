@@ -9,6 +9,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan.checks import 
     admin,
     capacity,
     cards,
+    compiler,
     drivers,
     host,
     processes,
@@ -41,4 +42,5 @@ def findings(
         *access.findings(survey, services, gateways),
         *supervisors.findings(intent, survey, kept),
         *capacity.findings(survey, concerned),
+        *compiler.findings(survey, concerned),
     ]
