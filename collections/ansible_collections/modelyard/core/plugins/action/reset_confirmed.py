@@ -6,18 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible.utils.vars import load_extra_vars
 from ansible_collections.modelyard.core.plugins.module_utils.plan import reset
-from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
-from ansible_collections.modelyard.core.plugins.plugin_utils import refuse, report
-from ansible_collections.modelyard.core.plugins.plugin_utils.plain import plain
+from ansible_collections.modelyard.core.plugins.plugin_utils import confirming, refuse
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
-    """`confirmed`: `host:card[,host:card]`, from the extra `variable`. Returns `cards` of this host: backend, index and bus_id.
-
-    One mistake refuses all hosts: who mistyped one of two names may have meant another host with the other, too.
-    """
+    """`confirmed`: `host:card[,host:card]`, from the extra `variable`. Returns `cards` of this host: backend, index, bus_id."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
@@ -26,24 +20,16 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         """Judge the whole confirmation; every host of the run must have been looked at."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         variables = task_vars or {}
-        confirmed, name = str(self._task.args["confirmed"]), str(variables["inventory_hostname"])
-        hosts = {host: _cards(known) for host, known in report.registered(variables).items()}
-        variable = str(self._task.args["variable"])
-        found = reset.confirmation(confirmed, hosts)
-        if variable not in load_extra_vars(self._loader):
-            what = f"{variable} stands in the inventory, where it would be good for every run"
-            found.append(finding("RC-CONFIRM", variable, what, "remove it there, and give it with -e for one run"))
+        given, kind = str(self._task.args["confirmed"]), ("RC-CONFIRM", str(self._task.args["variable"]))
+        hosts, found = confirming.judged(self, variables, kind, given, _cards, reset.confirmation)
         if found:
             return refuse.result(result, "The confirmation of a reset", found)
-        wanted = reset.chosen(confirmed, name)
-        cards = [card for card in hosts[name] or [] if card["index"] in wanted]
-        result.update(changed=False, cards=cards)
+        name = str(variables["inventory_hostname"])
+        wanted = reset.chosen(given, name)
+        result.update(changed=False, cards=[card for card in hosts[name] or [] if card["index"] in wanted])
         return result
 
 
-def _cards(host: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """What names a card; None where there is no plan."""
-    plan = plain(dict(host["plan_result"])) if "plan_result" in host else {}
-    if "cards" not in plan:
-        return None
+def _cards(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What names a card."""
     return [{key: card[key] for key in ("backend", "index", "bus_id")} for card in plan["cards"]]
