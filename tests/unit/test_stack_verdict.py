@@ -48,7 +48,7 @@ def test_a_set_that_cannot_work_names_the_branch_that_is_right():
     assert [reason["rule"] for reason in one["reasons"]] == ["gpu-needs-driver", "wheel-needs-driver-hard", "branch-ended"]
     (right,) = one["right"]
     assert (right["branch"], right["flavour"], right["cuda"]) == ("580", "open", "12.1")
-    assert right["packages"]["names"][0] == "linux-modules-nvidia-580-server-open-generic"
+    assert right["packages"]["names"][0] == "linux-modules-nvidia-580-server-open-6.8.0-88-generic"
     assert right["packages"]["signed"] is True
 
 

@@ -174,19 +174,26 @@ def digits(version: str) -> str:
     return "".join(re.findall(r"[0-9]+", version.partition("-")[0])) if version else ""
 
 
-def packages(tables: Tables, system: Mapping[str, str], flavour: str, version: str) -> Optional[Dict[str, Any]]:
-    """How a branch's packages are called on a system, and how they are pinned; None where no table says it."""
-    wanted = versions.branch(version)
+def packages(tables: Tables, host: Mapping[str, Any], flavour: str, version: str, source: str = "") -> Optional[Dict[str, Any]]:
+    """How a branch's packages are called on a host, and how they are pinned; None where no table says it.
+
+    `host`: survey.stack. `source`: id of one; empty for the preferred one.
+    """
+    wanted, system = versions.branch(version), host.get("system") or {}
     for entry in tables["packages"].get(flavour or "open", ()):
         of_version = not entry.get("versions") or str(system.get("version", "")).partition(".")[0] in entry["versions"]
-        if system.get("id") not in entry["systems"] or not of_version:
+        if system.get("id") not in entry["systems"] or not of_version or source not in ("", entry["id"]):
             continue
         if versions.older(wanted, entry.get("from", "0")) or versions.older(entry.get("to", "9999"), wanted):
             continue
+        kernels = [kernel["release"] for kernel in host.get("kernels", ())] or ["generic"]
+        modules = [entry["modules"].format(branch=wanted, kernel=kernel) for kernel in kernels] if "modules" in entry else []
         return {
+            "id": entry["id"],
             "source": entry["source"],
             "signed": entry["signed"],
-            "names": [name.format(branch=wanted) for name in entry["names"]],
+            "names": [*modules, *(name.format(branch=wanted) for name in entry["names"])],
+            "fabric_manager": [name.format(branch=wanted) for name in entry["fabric_manager"]],
             "pin": entry["pin"].format(branch=wanted),
         }
     return None

@@ -155,7 +155,7 @@ def _unknown(stack: Stack) -> List[Reason]:
 
 def _right(right: nearest.Right, system: Mapping[str, Any], tables: Tables) -> Dict[str, Any]:
     stack = right.stack
-    packages = known.packages(tables, system.get("system") or {}, stack.flavour, stack.driver) if right.needs_root else None
+    packages = known.packages(tables, system, stack.flavour, stack.driver) if right.needs_root else None
     return {
         "words": right.words,
         "needs_root": right.needs_root,
