@@ -6,7 +6,7 @@ import ansible.release
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.plan import findings, intent, meaning, planner
 from ansible_collections.modelyard.core.plugins.plugin_utils import old_python
-from unit import check_cases, dtk_cases, stack_cases, worlds
+from unit import check_cases, driver_cases, dtk_cases, stack_cases, worlds
 
 SPEC = {"options": {"name": {}, "engine": {}, "listen": {"options": {"host": {}, "base_port": {}}}}}
 ONE = {"replicas": 1, "tensor_parallel_size": 1}
@@ -382,6 +382,7 @@ CASES = [
     *check_cases.CASES,
     *stack_cases.CASES,
     *dtk_cases.CASES,
+    *driver_cases.CASES,
 ]
 WARN = {
     *("PF-STACK-CUDA-PTX", "PF-STACK-PINS", "PF-STACK-TOOLKIT", "PF-STACK-ENDED", "PF-STACK-SECURE-BOOT", "PF-STACK-HEADERS"),

@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Tuple
 REFUSE, WARN, NOTE = "refuse", "warn", "note"
 ORDER = {REFUSE: 0, WARN: 1, NOTE: 2}
 
-#: id -> severity. Inventory (IN), plan (PL), host (PF), recovery (RC), diagnosis (DG), Hygon's driver and DTK (DT).
+#: id -> severity. Inventory (IN), plan (PL), host (PF), recovery (RC), driver (DR), Hygon's driver and DTK (DT), diagnosis (DG).
 CATALOGUE: Dict[str, str] = {
     # the inventory
     "IN-VARIABLE-UNKNOWN": REFUSE,
@@ -173,6 +173,23 @@ CATALOGUE: Dict[str, str] = {
     "DT-TOOLS": REFUSE,
     "DT-FAILED": REFUSE,
     "DT-RELOAD": REFUSE,
+    # a change of the driver, or of the CUDA toolkit
+    "DR-FOREIGN": REFUSE,
+    "DR-VERSION": REFUSE,
+    "DR-ROOT": REFUSE,
+    "DR-IN-USE": REFUSE,
+    "DR-ROOM": REFUSE,
+    "DR-REBOOT-PENDING": REFUSE,
+    "DR-SECURE-BOOT": REFUSE,
+    "DR-HEADERS": REFUSE,
+    "DR-KERNEL": REFUSE,
+    "DR-TRANSACTION": REFUSE,
+    "DR-BROKEN": REFUSE,
+    "DR-LOCK": REFUSE,
+    "DR-FAILED": REFUSE,
+    "DR-NEXT-KERNEL": REFUSE,
+    "DR-CONFIRM": REFUSE,
+    "DR-REBOOT": REFUSE,
     # a diagnosis, on a person's word
     "DG-CONFIRM": REFUSE,
     "DG-STATE": REFUSE,
