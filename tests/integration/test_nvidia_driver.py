@@ -104,11 +104,12 @@ def test_a_version_that_vanished_is_named_with_what_there_is(tmp_path: Path) -> 
     assert f"install {LIBRARY} {FULL}, which is not of {OLD}" in found["what"]
 
 
-def test_dpkg_that_was_killed_half_way_is_said_and_the_next_run_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("package", "script"), [(LIBRARY, "preinst"), (COMMON, "postinst")])
+def test_dpkg_that_was_killed_half_way_is_said_and_the_next_run_goes_on(tmp_path: Path, package: str, script: str) -> None:
     site = Site(tmp_path)
     # Once, as when the machine loses power or somebody ends it: the marker goes first.
     trap = f"if [ -e {site.root}/trap ]; then rm {site.root}/trap; kill -9 $PPID; fi"
-    site.apt.offer(*packages(NEW, {COMMON: {"postinst": trap}}))
+    site.apt.offer(*packages(NEW, {package: {script: trap}}))
     site.write("trap", "")
     broken = site.change()
     (found,) = broken.findings
@@ -116,9 +117,9 @@ def test_dpkg_that_was_killed_half_way_is_said_and_the_next_run_goes_on(tmp_path
     assert "modelyard-packages.log" in found["what"]
     assert "run again: it goes on from there" in found["do"]
     assert set(site.apt.installed()) < SET
-    (_, planned) = (broken, site.change(check=True))
+    planned = site.change(check=True)
     assert kinds(planned)[0] == "configure"
-    assert COMMON in planned.steps[0].words
+    assert package in planned.steps[0].words
     healed = site.change()
     assert healed.findings == []
     assert set(site.apt.installed()) == SET

@@ -106,13 +106,16 @@ def _carry_out(request: Request, manager: Manager, planned: exact.Planned, first
     """Packages first; what belongs around them is looked up when they are there."""
     done: List[Step] = []
     try:
-        for step in first:
-            if step.kind == "configure":
-                manager.configure(request.limit_s)
-            else:
-                coming = {change.name: change.new for change in planned.changes if change.new and request.wanted.has(change.name)}
-                manager.install({**planned.request, **coming}, request.limit_s, request.wait_s)
-            done.append(step)
+        if first and first[0].kind == "configure":
+            planned = _finished(request, manager)
+            done.append(first[0])
+        if planned.changes:
+            coming = {change.name: change.new for change in planned.changes if change.new and request.wanted.has(change.name)}
+            manager.install({**planned.request, **coming}, request.limit_s, request.wait_s)
+            done.append(steps.of_packages([], planned.changes)[0])
+        left = manager.unfinished()
+        if left:
+            raise Failed(f"packages are still half there: {', '.join(left)}")
         seen = look(request)
         wrong = allowed.strays(request.wanted, manager.installed())
         if wrong and request.wanted.names:
@@ -129,6 +132,19 @@ def _carry_out(request: Request, manager: Manager, planned: exact.Planned, first
         return _refused([finding("DR-FAILED", request.name, f"{exc}; {behind}", do)], done)
     seen = look(request)
     return Outcome([], done, True, _reboot(request, seen), _next_kernel(request, seen), {})
+
+
+def _finished(request: Request, manager: Manager) -> exact.Planned:
+    """After what was interrupted is finished: the plan anew. What cannot be finished may be installed again: that is no end."""
+    why = ""
+    try:
+        manager.configure(request.limit_s)
+    except Failed as exc:
+        why = str(exc)
+    planned = exact.plan(manager, request.wanted, request.name)
+    if planned.findings or (why and not planned.changes):
+        raise Failed(why or planned.findings[0]["what"])
+    return planned
 
 
 def _do(step: Step, request: Request, manager: Manager, seen: Mapping[str, Any]) -> None:

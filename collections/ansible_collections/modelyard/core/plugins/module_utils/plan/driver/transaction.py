@@ -75,17 +75,20 @@ def from_dnf(text: str, installed: Mapping[str, str]) -> List[Change]:
 
 
 def unfinished(status: str) -> List[str]:
-    """Packages of dpkg's status file that an interrupted run has left half there: `name (half-configured)`."""
-    found = []
+    """Packages of dpkg's status file that an interrupted run has left half there: `name (half-configured)`.
+
+    Of a package that stands there several times, as with dpkg's journal behind the file, the last word counts.
+    """
+    found: Dict[str, str] = {}
     for stanza in re.split(r"\n\n+", status):
         name = re.match(r"Package: (\S+)", stanza)
         state = re.search(r"^Status: \S+ (\S+) (\S+)$", stanza, re.MULTILINE)
         if not name or not state:
             continue
         flag, word = state.groups()
-        if word not in ("installed", "config-files", "not-installed") or flag != "ok":
-            found.append(f"{name.group(1)} ({word})")
-    return found
+        is_whole = word in ("installed", "config-files", "not-installed") and flag == "ok"
+        found[name.group(1)] = "" if is_whole else word
+    return [f"{name} ({word})" for name, word in found.items() if word]
 
 
 def from_madison(text: str) -> Dict[str, List[str]]:

@@ -46,8 +46,11 @@ class Apt:
         return [name for name, (_, _, wish) in self._packages().items() if wish == "hold"]
 
     def unfinished(self) -> List[str]:
-        """What an interrupted run has left half there."""
-        return transaction.unfinished(self._text())
+        """What an interrupted run has left half there. Its journal may know more than the status file, and must be worked off."""
+        folder = self._status.parent / "updates"
+        journal = sorted(file for file in folder.iterdir() if file.name.isdigit()) if folder.is_dir() else []
+        found = transaction.unfinished("\n\n".join([self._text(), *map(_read, journal)]))
+        return found or (["dpkg (its journal)"] if journal else [])
 
     def offered(self, names: Sequence[str]) -> Dict[str, List[str]]:
         """Versions by name, the newest first."""

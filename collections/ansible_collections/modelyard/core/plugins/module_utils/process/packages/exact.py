@@ -27,7 +27,7 @@ class Planned(NamedTuple):
 def plan(manager: Manager, wanted: Wanted, where: str) -> Planned:
     """Dry runs until every package of the set comes in the set's version, then the comparison. Changes nothing."""
     unfinished = manager.unfinished()
-    foreign = [entry for entry in unfinished if not wanted.has(entry.split()[0])]
+    foreign = [entry for entry in unfinished if not wanted.has(entry.split()[0]) and entry.split()[0] != "dpkg"]
     if foreign:
         what = f"an interrupted run of the package manager has left packages of others half there: {', '.join(foreign)}"
         do = "the admin of the host finishes that first (dpkg --configure -a, or dnf check). Nothing was changed"

@@ -61,7 +61,7 @@ class Programs:
             raise Failed(what) from exc
         said = _tail(log, began)
         if rc != 0:
-            raise Failed(f"{' '.join(words)[:200]} ended with {rc} ({LOG}): {' / '.join(said.splitlines()[-8:])}")
+            raise Failed(f"{words[0]} ended with {rc} ({LOG}): {' / '.join(said.splitlines()[-8:])}")
         return said
 
     def find(self, name: str) -> str:
