@@ -38,6 +38,10 @@ system_packages() {
   command -v screen >/dev/null || missing+=(screen)
   ldconfig -p | grep -q "libnuma\.so\.1 " || missing+=(libnuma1)
   command -v g++ >/dev/null || missing+=(g++)
+  # The RHEL family's package manager, into roots of the tests' own: Debian has it too.
+  command -v dnf >/dev/null && [ -e /usr/lib/python3/dist-packages/dnf-plugins/versionlock.py ] || missing+=(dnf dnf-plugins-core)
+  command -v createrepo_c >/dev/null || missing+=(createrepo-c)
+  command -v rpmbuild >/dev/null || missing+=(rpm)
   install_or_leave_out "what needs ${missing[*]}" "${missing[@]}" || true
 }
 
