@@ -879,7 +879,49 @@ def with_model(**changes: Any) -> Findings:
     return found(worlds.survey(models={worlds.MODEL: worlds.listing(**changes)}), worlds.service())
 
 
+HUB = {"from": "huggingface", "repo": "Qwen/Qwen3-14B", "revision": "v2"}
+MERGE = {"base": "/srv/models/base", "adapter": "/srv/models/adapter"}
+
+
+def merging(**changes: Any) -> Findings:
+    """Findings of a plan whose model is to be merged; `changes`: of the survey."""
+    base, adapter = worlds.listing(files={"model.safetensors": 32 * 2**30}), worlds.adapter()
+    listed = {worlds.MODEL: worlds.listing(exists=False), MERGE["base"]: base, MERGE["adapter"]: adapter}
+    survey = worlds.survey(**worlds.merged({"models": listed}, changes))
+    return found(survey, worlds.service(model={"merge": MERGE}))
+
+
 MODEL = [
+    (
+        "PF-MODEL-OTHER",
+        lambda: found(
+            worlds.survey(
+                models={
+                    worlds.MODEL: worlds.listing(
+                        staged={"from": "huggingface", "repo": "Qwen/Qwen3-14B", "revision": "0a1b", "asked": "v1"}
+                    )
+                }
+            ),
+            worlds.service(model={"source": HUB}),
+        ),
+        "box:/srv/models/tiny-qwen3",
+        "the folder of tiny-qwen3 holds revision v1, and something else is wanted",
+        "give what is wanted a folder of its own; what lies there, and may be served, stays as it is",
+    ),
+    (
+        "PF-MODEL-CHANGED",
+        lambda: with_model(staged={"from": "huggingface"}, changed=["config.json"]),
+        "box:/srv/models/tiny-qwen3",
+        "files of tiny-qwen3 were written after they were staged and hashed: config.json",
+        "check them: playbooks/models.yml -e model_verify=full; where their hashes are right, this ends",
+    ),
+    (
+        "PF-MERGE-MEMORY",
+        lambda: merging(host={"memory_available_mib": 30000}),
+        "box",
+        "merging tiny-qwen3 needs about 49 GiB of main memory, 29 GiB are free",
+        "merge it on a larger host and stage the result from there, or serve the adapter unmerged (enable_lora)",
+    ),
     (
         "PF-MODEL-DAMAGED",
         lambda: with_model(damaged={"tokenizer.json": "it is a web page, as a server sends it in place of a file"}),

@@ -260,7 +260,7 @@ CASES = [
         lambda: planned(models={worlds.MODEL: worlds.listing(exists=False)}),
         "box:/srv/models/tiny-qwen3",
         "the model folder of tiny-qwen3 is not there",
-        "put tiny-qwen3 there, or correct model.path",
+        "put tiny-qwen3 there, say where it comes from (model.source), or correct model.path",
     ),
     (
         "PF-MODEL-UNREADABLE",
@@ -391,6 +391,7 @@ WARN = {
     *("PL-CARDS-SHARED", "PF-DRIVER-PENDING", "PF-CARD-DEGRADED", "PF-CARD-UNKNOWN", "PF-CARD-LOG", "PF-CARD-USERS-UNKNOWN"),
     *(
         "PF-MEMORY-TIGHT",
+        "PF-MODEL-CHANGED",
         "PF-MODEL-DOUBT",
         "PF-MODEL-TEMPLATE",
         "PF-BUSY-WITHOUT-PROCESS",

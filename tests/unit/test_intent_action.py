@@ -453,3 +453,40 @@ def test_a_context_length_that_came_as_text_is_compared_with_what_the_engine_sho
     assert judge(service, service["instances"][0], {"answers": [shown]})[0]
     shown["body"]["data"][0]["max_model_len"] = 4096
     assert judge(service, service["instances"][0], {"answers": [shown]})[0] == ""
+
+
+SOURCE = {"from": "huggingface"}
+
+
+@pytest.mark.parametrize(
+    ("model", "place", "words"),
+    [
+        ({"id": "tiny", "source": SOURCE}, "model.source.repo", "'tiny' is no name of a model on a hub"),
+        ({"source": {"from": "folder"}}, "model.source.at", "it is not said where the files are"),
+        ({"source": {"from": "folder", "at": "models/a"}}, "model.source.at", "is not an absolute path"),
+        ({"source": {"from": "mirror", "at": "ftp://a/b"}}, "model.source.at", "is no address"),
+        ({"source": {"from": "mirror", "at": "https://me:s3cret@a/b"}}, "model.source.at", "the address holds a login"),
+        ({"source": {**SOURCE, "repo": "a/b", "subfolder": "../x"}}, "model.source.subfolder", "leads out of the source"),
+        ({"merge": {"base": "/a"}}, "model.merge", "a merge wants two folders"),
+        ({"merge": {"base": "/a", "adapter": "b"}}, "model.merge.adapter", "is not an absolute path"),
+        ({"source": {**SOURCE, "repo": "a/b"}, "recipe": "x.py"}, "model", "source and recipe are both set"),
+    ],
+)
+def test_where_a_model_comes_from_is_checked(model, place, words):
+    service = {**TINY["modelyard_services"][0], "model": {**TINY["modelyard_services"][0]["model"], **model}}
+    result = read({"show": False}, modelyard_services=[service])
+    (one,) = result["findings"]
+    assert one["where"] == f"modelyard_services[{service['name']}].{place}" and words in one["what"]
+    assert "s3cret" not in str(result)
+
+
+def test_a_model_beside_the_services_says_where_it_comes_from():
+    entry = {"id": "BAAI/bge-m3", "path": "/srv/models/bge-m3"}
+    result = read({"show": False}, modelyard_models=[entry, {"id": "x", "pat": "/y"}], **TINY)
+    assert [(item["id"], item["where"]) for item in result["findings"]] == [
+        ("IN-KEY-UNKNOWN", "modelyard_models[x].pat"),
+        ("IN-VALUE", "modelyard_models[BAAI/bge-m3]"),
+        ("IN-VALUE", "modelyard_models[x]"),
+    ]
+    found = read(modelyard_models=[{**entry, "source": {"from": "modelscope"}}], **TINY)["models"]
+    assert found[0]["source"]["by"] == "host" and found[0]["merge"] == {"base": "", "adapter": ""} and found[0]["recipe"] == ""

@@ -30,7 +30,7 @@ def entries(spec, where=""):
 def test_there_is_something_to_look_at():
     assert {"survey", "plan", "preflight", "runtime", "model", "service", "acceptance", "teardown"} <= set(ROLES)
     wanted = {f"{name}.yml" for name in ("deploy", "preflight", "acceptance", "teardown", "recover", "status", "requests")}
-    wanted |= {"context_fit.yml", "diagnose.yml", "memory.yml"}
+    wanted |= {"context_fit.yml", "diagnose.yml", "memory.yml", "models.yml"}
     assert wanted <= {p.name for p in PLAYBOOKS}
     assert len(TASKS) > 30
 

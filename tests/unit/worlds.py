@@ -43,12 +43,19 @@ NO_GATEWAY = {
 }
 
 
+def model(**changes: Any) -> dict[str, Any]:
+    """A model that lies where it is."""
+    source = {"from": "", "at": "", "repo": "", "revision": "", "subfolder": "", "include": [], "exclude": [], "by": "host"}
+    base = {"id": "tiny-qwen3", "path": MODEL, "recipe": "", "source": source, "merge": {"base": "", "adapter": ""}}
+    return merged(base, changes)
+
+
 def service(**changes: Any) -> dict[str, Any]:
     """A service as an intent has it: every default filled in."""
     base = {
         "name": "tiny-qwen3",
         "backend": "cpu",
-        "model": {"id": "tiny-qwen3", "path": MODEL, "recipe": ""},
+        "model": model(),
         "topology": {"preset": "", "replicas": 1, "tensor_parallel_size": 2, "min_replicas": 0},
         "cards": ["all"],
         "card_count": None,
@@ -86,6 +93,8 @@ def intent(*services: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "runtimes_dir": "/opt/modelyard/runtimes",
         "python": "",
         "runtimes": [],
+        "models": [],
+        "models_made": False,
         "wheelhouse": "",
         "wheelhouse_from": {"path": "", "problem": "", "folders": {}},
         "restart": False,
@@ -124,8 +133,20 @@ def listing(**changes: Any) -> dict[str, Any]:
         "template": "{{ messages }}",
         "template_problem": "",
         "adapter": None,
+        "staged": None,
+        "staging": None,
+        "changed": [],
     }
     return merged(base, changes)
+
+
+def adapter(**changes: Any) -> dict[str, Any]:
+    """A whole adapter of two modules, as peft writes it."""
+    modules = {name: {"ranks": [8], "A": 28, "B": 28, "layers": [0, 27]} for name in ("q_proj", "v_proj")}
+    config = {"base_model_name_or_path": "tiny", "peft_type": "LORA", "r": 8, "target_modules": ["q_proj", "v_proj"]}
+    found = listing(config={}, template="", adapter={"config": config, "modules": modules, "other": [], "problem": ""})
+    found["files"] = {"adapter_config.json": 700, "adapter_model.safetensors": 9000}
+    return merged(found, changes)
 
 
 def tensors(gib: float, name: str = "model.layers.*.mlp.up_proj.weight", **changes: Any) -> dict[str, Any]:

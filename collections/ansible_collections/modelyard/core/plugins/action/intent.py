@@ -11,13 +11,21 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
-from ansible_collections.modelyard.core.plugins.module_utils.plan import gateway, intent, intent_cards, meaning, only, tables
+from ansible_collections.modelyard.core.plugins.module_utils.plan import (
+    gateway,
+    intent,
+    intent_cards,
+    meaning,
+    meaning_models,
+    only,
+    tables,
+)
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding, refusals
 from ansible_collections.modelyard.core.plugins.module_utils.survey import wheelhouse
 from ansible_collections.modelyard.core.plugins.plugin_utils import control, plain, program, refuse
 
 PREFIX = "modelyard_"
-SERVICES = "modelyard_services"
+SERVICES, MODELS = "modelyard_services", "modelyard_models"
 #: Folders on the host.
 PATHS = ("modelyard_home", "modelyard_runtimes_dir", "modelyard_wheelhouse")
 #: Set by the playbooks themselves.
@@ -50,6 +58,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         findings += intent.misspelt_variables(variables, others, tuple(f"{role}_" for role in specs))
         wanted, services, own = _validated(given, spec)
         findings += own
+        models, own = _models(given.get(MODELS) or [], spec[MODELS]["options"])
+        findings += own
         keys = wanted["modelyard_api_keys"] if isinstance(wanted["modelyard_api_keys"], dict) else {}
         listed = given.get(SERVICES)
         names = [str(s.get("name")) for s in listed if isinstance(s, dict)] if isinstance(listed, list) else []
@@ -70,6 +80,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             runtimes=wanted["modelyard_runtimes"],
             wheelhouse=self._expanded(wanted["modelyard_wheelhouse"]),
             wheelhouse_from=_wheelhouse_here(wanted["modelyard_wheelhouse_from"]),
+            models=[{**entry, "recipe": ""} for entry in models],
+            models_made=False,
             restart=wanted["modelyard_restart"],
             cards_expected=wanted["modelyard_cards_expected"],
             checks=checks,
@@ -137,7 +149,7 @@ _specs(Path(__file__).resolve().parents[6] / "roles")
 def _validated(given: dict[str, Any], spec: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, str]]]:
     """(site-wide values, services that are sound, findings). Each service is checked by itself, so each finding has a place."""
     site = {name: entry for name, entry in spec.items() if name != SERVICES}
-    wanted, findings = _check({k: v for k, v in given.items() if k != SERVICES}, site, "inventory")
+    wanted, findings = _check({k: v for k, v in given.items() if k not in (SERVICES, MODELS)}, site, "inventory")
     for name, entry in site.items():
         findings += intent.unknown_keys(given.get(name), entry, name)
     findings += intent.unusable_paths({name: wanted[name] for name in PATHS}, "", tilde=True)
@@ -160,6 +172,19 @@ def _validated(given: dict[str, Any], spec: dict[str, Any]) -> tuple[dict[str, A
             services.append(service)
     findings += meaning.findings(services)
     return wanted, services, findings
+
+
+def _models(listed: Any, spec: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+    """Models beside the services with their defaults; the list itself is checked with the other site-wide values."""
+    if not isinstance(listed, list) or not all(isinstance(item, dict) for item in listed):
+        return [], []
+    models, findings = [], []
+    for number, item in enumerate(listed):
+        where = f"{MODELS}[{item.get('id', number)}]"
+        entry, own = _check(_without_nulls(item, spec), spec, where)
+        findings += own or meaning_models.beside(entry, where)
+        models += [] if own else [entry]
+    return models, findings
 
 
 def _service(item: dict[str, Any], spec: dict[str, Any], where: str) -> tuple[dict[str, Any], list[dict[str, str]]]:

@@ -20,7 +20,8 @@ tables.read_all()
 class ActionModule(ActionBase):  # type: ignore[misc]
     """`intent`: result of the action of that name. Register it as plan_result: the plan, and as JSON the survey behind it.
 
-    `show`: print the plan; without it it is only in the result, for a report.
+    `show`: print the plan; without it it is only in the result, for a report. `models_made`: what can be done for the models was
+    done, so they are judged as they are.
     """
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -28,6 +29,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         result: dict[str, Any] = super().run(tmp, task_vars)
         variables = task_vars or {}
         intent = plain(self._task.args["intent"])
+        intent["models_made"] = boolean(self._task.args.get("models_made", False))
         said, found = surveying.look(self, surveying.request(intent), variables)
         if found:
             result.update(said)
@@ -35,7 +37,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         survey = plain(said["survey"])
         chat_template.judge(survey)
         plan = planner.plan(intent, survey)
-        if (plan["services"] or plan["cards"]) and boolean(self._task.args.get("show", True)):
+        if (plan["services"] or plan["cards"] or plan["models"]) and boolean(self._task.args.get("show", True)):
             display.display("\n" + text.plan(plan))
         # The survey as one text: Ansible walks through every value of a result several times, which is most of the control
         # node's work with a hundred hosts, and hardly anybody reads it.

@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
-from ansible_collections.modelyard.core.plugins.module_utils.plan import gateway, runtime, tables
+from ansible_collections.modelyard.core.plugins.module_utils.plan import gateway, models, runtime, tables
 from ansible_collections.modelyard.core.plugins.module_utils.plan.checkpoint import adapters
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
 from ansible_collections.modelyard.core.plugins.module_utils.plan.intent import instance_ports, session
@@ -27,6 +27,8 @@ def request(intent: Mapping[str, Any], more_services: Iterable[str] = ()) -> dic
     gateways = [gateway.name(s["name"]) for s in services if gateway.wanted(s)]
     locks = {s["runtime"] or tables.backend(s["backend"])["runtime"] for s in services if not s["runtime_path"]} - {""}
     locks |= set(intent["runtimes"])
+    # Only the look itself can tell whether there is anything to merge.
+    locks |= {models.merge_runtime()} if any(entry["merge"]["adapter"] for entry in models.wanted(intent)) else set()
     known = {name: found for name in sorted(locks) if (found := tables.runtime(name))}
     split = {s["backend"] for s in services if s["topology"]["tensor_parallel_size"] > 1}
     backends = {name: _entry(entry, name in split, intent["tool_path"]) for name, entry in tables.accelerators().items()}
@@ -39,7 +41,7 @@ def request(intent: Mapping[str, Any], more_services: Iterable[str] = ()) -> dic
         "libraries": sorted({library for one in known.values() for library in one.libraries}),
         "library_folders": sorted({folder for s in services for folder in runtime.library_folders(s)}),
         "models": [
-            *(s["model"]["path"] for s in services),
+            *models.paths(intent),
             *(path for s in services for path in adapters.paths(s["engine"]).values()),
         ],
         "services": [*(s["name"] for s in services), *gateways, *more_services],

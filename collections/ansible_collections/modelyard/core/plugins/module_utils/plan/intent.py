@@ -83,7 +83,7 @@ def unknown_keys(value: Any, spec: Mapping[str, Any], where: str) -> List[Dict[s
     found: List[Dict[str, str]] = []
     if isinstance(value, list):
         for number, item in enumerate(value):
-            name = item.get("name", number) if isinstance(item, Mapping) else number
+            name = item.get("name", item.get("id", number)) if isinstance(item, Mapping) else number
             found += unknown_keys(item, spec, f"{where}[{name}]")
         return found
     if not isinstance(value, Mapping):

@@ -13,9 +13,10 @@ from typing import Any, Dict, List, Mapping, Tuple
 SCHEMA = 2
 #: What is written down of a planned service, as it is.
 PARAMETERS = (
-    *("name", "backend", "supervisor", "session", "topology", "listen", "gateway", "model", "engine", "start", "logs", "stop"),
-    *("of", "kind", "ready_timeout_s", "shutdown_timeout_s", "acceptance", "secured", "visibility"),
+    *("name", "backend", "supervisor", "session", "topology", "listen", "gateway", "engine", "start", "logs", "stop"),
+    *("model", "of", "kind", "ready_timeout_s", "shutdown_timeout_s", "acceptance", "secured", "visibility"),
 )
+OF_A_MODEL = ("id", "path", "recipe", "source", "merge", "fingerprint")
 #: What a plan says about this one run, the estimate or the wish behind it, and not about what is deployed.
 OF_THE_RUN = (
     *("action", "differences", "accepted", "advice", "left_out", "concerned", "eager_off"),
@@ -45,6 +46,7 @@ def manifest(service: Mapping[str, Any], plan: Mapping[str, Any], survey: Mappin
     return {
         "schema": SCHEMA,
         **{key: service[key] for key in PARAMETERS if key in service},
+        "model": _model(service["model"]),
         "runtime": {key: service["runtime"][key] for key in OF_A_RUNTIME},
         "instances": instances,
         "untouched": [instance["index"] for instance in kept if instance.get("action") in UNTOUCHED],
@@ -55,6 +57,12 @@ def manifest(service: Mapping[str, Any], plan: Mapping[str, Any], survey: Mappin
             "driver": str(accelerator.get("driver", {}).get("loaded", "")),
         },
     }
+
+
+def _model(wanted: Mapping[str, Any]) -> Dict[str, Any]:
+    """Where it came from only when the inventory says so."""
+    said = {"source": wanted["source"]["from"], "merge": wanted["merge"]["adapter"]}
+    return {key: wanted[key] for key in OF_A_MODEL if said.get(key, True)}
 
 
 def _card(backend: str, index: int, survey: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ import re
 from typing import Any, Dict, List, Mapping, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.judge import json_schema
-from ansible_collections.modelyard.core.plugins.module_utils.plan import gateway
+from ansible_collections.modelyard.core.plugins.module_utils.plan import gateway, meaning_models
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
 from ansible_collections.modelyard.core.plugins.module_utils.plan.intent import instance_ports, session, unusable_paths
 from ansible_collections.modelyard.core.plugins.module_utils.process.identity import INSTANCE_MARKER, MARKER
@@ -67,6 +67,7 @@ def findings(services: List[Dict[str, Any]]) -> List[Dict[str, str]]:
         found += _name(service["name"], where)
         paths = {"model.path": service["model"]["path"], "runtime_path": service["runtime_path"]}
         found += unusable_paths(paths, f"{where}.")
+        found += meaning_models.findings(service["model"], f"{where}.model")
         found += _environment(service["environment"], where)
         found += _numbers(service, where)
         found += _gateway(service["gateway"], where)

@@ -24,6 +24,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan import (
     gateway,
     launch,
     model,
+    models,
     only,
     runtime,
     slots,
@@ -64,8 +65,11 @@ def plan(intent: Mapping[str, Any], survey: Mapping[str, Any]) -> Dict[str, Any]
         about = memory_findings.findings(in_memory, service["name"], places.names(service, survey))
         (found if service["concerned"] else beside).extend(about)
     found += _shared_cards(services)
-    beside_them, own = runtime.further(intent, survey)
+    merging = [models.merge_runtime()] if models.needs_merging(intent, survey) else []
+    beside_them, own = runtime.further([*intent["runtimes"], *merging], intent, survey)
     found += own
+    about_models = models.findings(intent, survey)
+    found += about_models
     found += checks.findings(intent, survey, services, gateways)
     stack = verdict.host(intent, survey, [service for service in services if service["concerned"]], tables.stack())
     found += stack_checks.findings(stack, survey, services)
@@ -80,6 +84,9 @@ def plan(intent: Mapping[str, Any], survey: Mapping[str, Any]) -> Dict[str, Any]
         "services": services,
         "gateways": gateways,
         "runtimes": _unique([s["runtime"] for s in services if s["runtime"]["path"] and s["concerned"]] + beside_them, "path"),
+        "models": models.entries(intent, survey, services, beside_them[-1]["path"] if merging else ""),
+        # What a run that is about models alone is refused for.
+        "models_refused": refusals(switched(about_models, intent["checks"])),
         "findings": ordered(found),
         "switched_off": switched_off,
         "baseline": baseline.recorded(survey),
@@ -121,7 +128,9 @@ def _service(
     engine = launch.engine_findings(wanted["engine"], table, where)
     findings += engine
     listing = survey["models"].get(wanted["model"]["path"])
-    findings += _model(wanted, listing, survey, chosen["vllm_release"].partition("+")[0])
+    how, why = ("", "") if intent["models_made"] else models.make(wanted["model"], listing)
+    if not how:  # else it is judged when it is made
+        findings += _model(wanted, listing, survey, chosen["vllm_release"].partition("+")[0])
     findings += choices.findings(choice, survey, where)
     findings += advice.findings(wanted, listing, where)
     fingerprint = model.fingerprint(listing)
@@ -163,7 +172,7 @@ def _service(
         "topology": dict(wanted["topology"]),
         "listen": dict(wanted["listen"]),
         "gateway": gateway.settings(wanted),
-        "model": {**wanted["model"], "fingerprint": fingerprint},
+        "model": {**wanted["model"], "fingerprint": fingerprint, "make": how, "reason": why},
         "engine": dict(wanted["engine"]),
         "start": dict(wanted["start"]),
         "logs": dict(wanted["logs"]),
@@ -203,9 +212,7 @@ def _model(wanted: Mapping[str, Any], listing: Optional[Mapping[str, Any]], surv
         what = f"user {survey['host']['user']} cannot read the model of {wanted['name']}: {listing['problem']}"
         return [finding("PF-MODEL-UNREADABLE", where, what, "let that user read the folder and all files in it")]
     if not listing or not listing["exists"]:
-        if wanted["model"]["recipe"]:
-            return []
-        do = f"put {wanted['model']['id']} there, or correct model.path"
+        do = f"put {wanted['model']['id']} there, say where it comes from (model.source), or correct model.path"
         return [finding("PF-MODEL-MISSING", where, f"the model folder of {wanted['name']} is not there", do)]
     found = checkpoint.findings(wanted, listing, survey, release)
     longest, length = model.longest_context(listing), number(wanted["engine"].get("max_model_len"))

@@ -61,10 +61,12 @@ def choose(
     )
 
 
-def further(intent: Mapping[str, Any], survey: Mapping[str, Any]) -> Tuple[List[Dict[str, Any]], List[Dict[str, str]]]:
+def further(
+    names: Sequence[str], intent: Mapping[str, Any], survey: Mapping[str, Any]
+) -> Tuple[List[Dict[str, Any]], List[Dict[str, str]]]:
     """(runtimes that are wanted beside those of the services, findings)."""
     entries, findings = [], []
-    for name in intent["runtimes"]:
+    for name in names:
         known = tables.runtime(name)
         if known is None:
             what = f"there is no runtime {name}{nearest(name, tables.runtime_names())}"

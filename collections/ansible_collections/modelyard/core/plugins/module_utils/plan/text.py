@@ -59,6 +59,10 @@ def plan(plan: Mapping[str, Any]) -> str:
     lines += cards(plan["cards"])
     for service in plan["services"]:
         lines.append(f"  model   {service['model']['path']} ({_presence(service['model'])})")
+    served = [service["model"]["path"] for service in plan["services"]]
+    for entry in plan["models"]:
+        if entry["path"] not in served:
+            lines.append(f"  model   {entry['path']} ({_presence({**entry, 'fingerprint': entry['there']})})")
     for service in plan["services"]:
         lines.append(f"  memory  {service['name']}: {memory_line(service['memory'])}")
     for service in [*plan["services"], *plan["gateways"]]:
@@ -139,9 +143,11 @@ def _url(host: str, port: int) -> str:
 
 
 def _presence(model: Mapping[str, Any]) -> str:
-    if model["fingerprint"]:
-        return "there"
-    return "to be made" if model["recipe"] else "missing"
+    if model["make"] == "stage":
+        return f"to be staged from {model['source']['from']}: {model['reason']}"
+    if model["make"]:
+        return "to be merged" if model["make"] == "merge" else "to be made"
+    return "there" if model["fingerprint"] else "missing"
 
 
 def acceptance(steps: Sequence[Mapping[str, Any]]) -> List[str]:

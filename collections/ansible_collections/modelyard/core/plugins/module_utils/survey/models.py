@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout
+from ansible_collections.modelyard.core.plugins.module_utils.process.staging import place
 from ansible_collections.modelyard.core.plugins.module_utils.survey import adapter, safetensors
 
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
@@ -27,12 +28,15 @@ def model_listing(path: str) -> Dict[str, Any]:
     absent    names of tensors that the index places in a file that lacks them: {count, first}
     template  the chat template as it lies there; empty where there is none. `template_problem` is filled in by who has Jinja
     adapter   what an adapter's folder holds (adapter.look); None for a model
+    staged    what the manifest says of the source; None without one. `staging`: who is at work there, or was when it broke off
+    changed   files that were written after they were hashed; those of another length are damaged
 
     `problem` says what this user may not read; the rest then holds what it may.
     """
     folder = Path(path)
     listing: Dict[str, Any] = {"path": path, "exists": False, "problem": "", "files": {}, "shards": [], "config": {}}
     listing.update(tensors=None, damaged={}, absent={"count": 0, "first": []}, template="", adapter=None, template_problem="")
+    listing.update(staged=None, staging=None, changed=[])
     try:
         listing["exists"] = folder.is_dir()
         for file in sorted(folder.rglob("*")) if listing["exists"] else ():
@@ -53,7 +57,25 @@ def model_listing(path: str) -> Dict[str, Any]:
     listing["damaged"].update(_texts(folder, listing["files"]))
     listing["template"] = _template(folder)
     listing["adapter"] = adapter.look(folder)
+    listing.update(_written_down(folder, listing))
     return listing
+
+
+def _written_down(folder: Path, listing: Mapping[str, Any]) -> Dict[str, Any]:
+    """The manifest of a staging against what lies there, by lengths and times alone: cheap enough for every look."""
+    found: Dict[str, Any] = {"staging": place.staging(folder), "staged": None, "changed": []}
+    manifest = place.read(folder)
+    if not manifest:
+        return found
+    for name, known in place.files_of(manifest).items():
+        size = listing["files"].get(name)
+        if size is not None and size != known["size"]:
+            listing["damaged"].setdefault(name, f"it has {size} bytes, {known['size']} were staged")
+        elif size is not None and not place.unchanged(folder / name, known):
+            found["changed"].append(name)
+    for name, words in (manifest.get("damaged") or {}).items():
+        listing["damaged"].setdefault(name, str(words))
+    return {**found, "staged": manifest["source"]}
 
 
 def _texts(folder: Path, files: Mapping[str, int]) -> Dict[str, str]:

@@ -21,8 +21,7 @@ def training(listing: Mapping[str, Any], where: str, name: str) -> List[Dict[str
     """A folder that a training (peft, LLaMA-Factory) has written, in place of a model's."""
     if listing["files"].get("config.json"):
         return []
-    seen = {match.group(1) for match in map(CHECKPOINT.match, listing["files"]) if match}
-    checkpoints = sorted(seen, key=lambda one: int(one.partition("-")[2]))
+    checkpoints = training_checkpoints(listing)
     if listing["adapter"]:
         base = (listing["adapter"]["config"] or {}).get("base_model_name_or_path") or "a base that it does not name"
         what = f"the folder of {name} holds an adapter of {base}, and no model"
@@ -32,6 +31,12 @@ def training(listing: Mapping[str, Any], where: str, name: str) -> List[Dict[str
         return []
     what = f"the folder of {name} is one of a training, with {', '.join(checkpoints)}, and holds no model itself"
     return [finding("PF-MODEL-ADAPTER", where, what, "name the checkpoint that you mean; none is chosen for you")]
+
+
+def training_checkpoints(listing: Mapping[str, Any]) -> List[str]:
+    """Folders `checkpoint-N` in a folder of a training, in order."""
+    seen = {match.group(1) for match in map(CHECKPOINT.match, listing["files"]) if match}
+    return sorted(seen, key=lambda one: int(one.partition("-")[2]))
 
 
 def paths(engine: Mapping[str, Any]) -> Dict[str, str]:
@@ -76,6 +81,21 @@ def _judged(seen: Mapping[str, Any], base: Mapping[str, Any], engine: Mapping[st
     if config is None:
         return [("adapter_config.json is no JSON", "fetch that file again")]
     return [*_consistent(config, adapter), *_taken(config, adapter, engine), *_of_base(config, adapter, base)]
+
+
+def for_merging(listing: Mapping[str, Any], base: Optional[Mapping[str, Any]]) -> List[Any]:
+    """What is wrong with an adapter that is to be merged: [(what, do)]. `base`: the model it is for, None if not known yet."""
+    adapter = listing["adapter"]
+    if not adapter:
+        checkpoints = training_checkpoints(listing)
+        there = f"; it holds {', '.join(checkpoints)}: name the one that you mean" if checkpoints else ""
+        return [(f"there is no adapter_config.json{there}", "name the folder that holds adapter_config.json itself")]
+    if adapter["problem"] or adapter["config"] is None:
+        return [(adapter["problem"] or "adapter_config.json is no JSON", "fetch that file again")]
+    config = adapter["config"]
+    if config.get("peft_type") not in ("LORA", None):
+        return [(f"it is no LoRA but {config['peft_type']}", "merge it with the tool that made it")]
+    return [*_consistent(config, adapter), *(_of_base(config, adapter, base) if base else [])]
 
 
 def _consistent(config: Mapping[str, Any], adapter: Mapping[str, Any]) -> List[Any]:
