@@ -29,7 +29,7 @@ def test_chosen_steps_keep_the_order_of_the_ladder():
 def test_a_step_that_does_not_exist_is_named_with_those_that_do():
     with pytest.raises(
         KeyError,
-        match="shcema is no acceptance step; known: process, port, health, models, memory, chat, schema",
+        match="shcema is no acceptance step; known: process, port, health, models, memory, chat, adapters, schema",
     ):
         acceptance.ladder(SERVICE, ["shcema"])
 
@@ -144,7 +144,7 @@ def test_a_long_body_is_cut_in_the_message():
 
 
 @pytest.mark.parametrize(
-    "step", ["health", "models", "chat", "schema", "logprobs", "serial", "embeddings", "completions", "image"]
+    "step", ["health", "models", "chat", "schema", "logprobs", "serial", "embeddings", "completions", "image", "adapters"]
 )
 @pytest.mark.parametrize(
     ("status", "error"),
@@ -177,7 +177,9 @@ BODIES = (
 )
 
 
-@pytest.mark.parametrize("step", ["models", "chat", "schema", "logprobs", "serial", "embeddings", "completions", "image"])
+@pytest.mark.parametrize(
+    "step", ["models", "chat", "schema", "logprobs", "serial", "embeddings", "completions", "image", "adapters"]
+)
 @given(body=BODIES)
 @example(body="<html>It works!</html>")
 @example(body=["It works!"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from ansible_collections.modelyard.core.plugins.module_utils.judge import acceptance
 from ansible_collections.modelyard.core.plugins.module_utils.judge.ladder import structured
 from unit import worlds
 from unit.replies import GOOD, INSTANCE, SERVICE, answer, judged, one, reply, tokens
@@ -84,6 +85,26 @@ def test_models_shows_the_wanted_id_and_context_length(seen, verdict):
 def test_without_a_wanted_length_any_length_passes():
     seen = models({"id": "tiny-qwen3", "max_model_len": 40960})
     assert judged("models", seen, worlds.service(engine={})) == ("", "tiny-qwen3, max_model_len 40960")
+
+
+LORA = worlds.service(engine={"lora_modules": ["a=/a", '{"name": "b", "path": "/b"}'], "enable_lora": True})
+
+
+def test_adapters_are_listed_beside_their_base():
+    listed = [{"id": "tiny-qwen3", "max_model_len": 4096}, {"id": "a"}]
+    assert judged("models", models(*listed), LORA) == ("adapter b is not listed, only tiny-qwen3, a", "")
+    assert judged("models", models(*listed, {"id": "b"}), LORA)[0] == ""
+
+
+def test_each_adapter_is_asked_under_its_own_name():
+    (step,) = [step for step in acceptance.ladder(LORA, depth="quick") if step.id == "adapters"]
+    assert [body["model"] for body in step.ask(LORA, INSTANCE)["bodies"]] == ["a", "b"]
+    assert "adapters" not in [step.id for step in acceptance.ladder(worlds.service())]
+    good, bad = answer(reply("Hello.")), answer({"error": {"message": "The model `b` does not exist."}}, 404)
+    assert judged("adapters", {"answers": [good, good]}, LORA) == ("", "a, b")
+    assert judged("adapters", {"answers": [good, bad]}, LORA)[0].startswith("adapter b: HTTP 404")
+    assert judged("adapters", {"answers": [good, answer(reply(""))]}, LORA)[0] == "adapter b: the reply holds no text"
+    assert judged("adapters", {"answers": [good]}, LORA)[0] == "1 adapters were asked"
 
 
 # -- chat -----------------------------------------------------------------------------------------------------------

@@ -88,3 +88,11 @@ def test_without_a_model_there_is_no_fingerprint(listing):
 )
 def test_the_longest_context_is_what_the_config_says(config, longest):
     assert model.longest_context(files(config=config)) == longest
+
+
+def test_an_adapter_that_is_served_beside_it_is_part_of_its_fingerprint():
+    base, one = worlds.listing(), worlds.adapter()
+    other = worlds.adapter(files={"adapter_model.safetensors": 9001})
+    found = {model.fingerprint(base), model.fingerprint(base, [one]), model.fingerprint(base, [other])}
+    assert len(found) == 3 and model.fingerprint(base, []) == model.fingerprint(base)
+    assert model.fingerprint(worlds.listing(exists=False), [one]) == ""

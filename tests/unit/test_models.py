@@ -107,3 +107,13 @@ def test_folders_of_merges_and_of_models_beside_the_services_are_looked_at():
     assert request["models"] == ["/srv/models/bge", worlds.MODEL, BASE, ADAPTER]
     assert models.merge_runtime() in request["locks"]
     assert models.merge_runtime() not in surveying.request(worlds.intent())["locks"]
+
+
+def test_an_adapter_that_is_served_unmerged_and_still_to_be_staged_is_no_refusal():
+    lora = worlds.service(engine={"enable_lora": True, "lora_modules": [f"support={ADAPTER}"]})
+    beside = [worlds.model(id="org/support", path=ADAPTER, **HUB)]
+    survey = worlds.survey(models={worlds.MODEL: worlds.listing(), ADAPTER: GONE})
+    found = planner.plan(worlds.intent(lora, models=beside), survey)
+    assert ids(found) == [] and found["models"][0]["make"] == "stage"
+    assert ids(planner.plan(worlds.intent(lora, models=beside, models_made=True), survey)) == ["PF-MODEL-ADAPTER"]
+    assert ids(planner.plan(worlds.intent(lora), survey)) == ["PF-MODEL-ADAPTER"]

@@ -27,6 +27,7 @@ LADDER: Tuple[Step, ...] = (
     *instance.STEPS,
     memory.STEP,
     text.CHAT_STEP,
+    text.ADAPTERS,
     structured.STEP,
     logprobs.STEP,
     vectors.STEP,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 #: One of these sets must be there whole. Source: transformers' fast, SentencePiece, BPE and Mistral tokenizers.
 TOKENIZERS = (("tokenizer.json",), ("tokenizer.model",), ("vocab.json", "merges.txt"), ("tekken.json",))
@@ -35,11 +35,15 @@ def weights_mib(listing: Mapping[str, Any]) -> float:
     return sum(sizes.get(n, 0) for n in names) / 2**20
 
 
-def fingerprint(listing: Optional[Mapping[str, Any]]) -> str:
-    """Changes when the model does: names and sizes of all files and the content of config.json. '' without a model."""
+def fingerprint(listing: Optional[Mapping[str, Any]], adapters: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Changes when the model does: names and sizes of all files and the content of config.json. '' without a model.
+
+    `adapters`: listings of those that are served beside it.
+    """
     if not listing or not listing["exists"]:
         return ""
-    text = json.dumps([sorted(listing["files"].items()), listing["config"]], sort_keys=True)
+    beside = [[sorted(one["files"].items()), (one["adapter"] or {}).get("config")] for one in adapters]
+    text = json.dumps([sorted(listing["files"].items()), listing["config"], *beside], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

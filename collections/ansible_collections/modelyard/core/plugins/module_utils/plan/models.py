@@ -55,6 +55,13 @@ def needs_merging(intent: Mapping[str, Any], survey: Mapping[str, Any]) -> bool:
     return any(make(entry, survey["models"].get(entry["path"]))[0] == MERGE for entry in wanted(intent))
 
 
+def known(intent: Mapping[str, Any], survey: Mapping[str, Any]) -> Dict[str, Any]:
+    """The survey without folders that are still to be staged or made: what they lack now is no finding."""
+    models = survey["models"]
+    coming = {e["path"] for e in wanted(intent) if make(e, models.get(e["path"]))[0]} if not intent["models_made"] else ()
+    return {**survey, "models": {path: listing for path, listing in models.items() if path not in coming}}
+
+
 def entries(
     intent: Mapping[str, Any], survey: Mapping[str, Any], services: Sequence[Mapping[str, Any]], merging: str
 ) -> List[Dict[str, Any]]:

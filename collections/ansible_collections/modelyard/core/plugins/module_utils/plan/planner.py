@@ -31,6 +31,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan import (
     tables,
 )
 from ansible_collections.modelyard.core.plugins.module_utils.plan import choice as choices
+from ansible_collections.modelyard.core.plugins.module_utils.plan.checkpoint import adapters
 from ansible_collections.modelyard.core.plugins.module_utils.plan.checks import lookup
 from ansible_collections.modelyard.core.plugins.module_utils.plan.checks import stack as stack_checks
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import OFF, finding, noted, ordered, refusals, switched
@@ -130,10 +131,11 @@ def _service(
     listing = survey["models"].get(wanted["model"]["path"])
     how, why = ("", "") if intent["models_made"] else models.make(wanted["model"], listing)
     if not how:  # else it is judged when it is made
-        findings += _model(wanted, listing, survey, chosen["vllm_release"].partition("+")[0])
+        findings += _model(wanted, listing, models.known(intent, survey), chosen["vllm_release"].partition("+")[0])
     findings += choices.findings(choice, survey, where)
     findings += advice.findings(wanted, listing, where)
-    fingerprint = model.fingerprint(listing)
+    beside = [survey["models"][path] for path in adapters.paths(wanted["engine"]).values() if path in survey["models"]]
+    fingerprint = model.fingerprint(listing, beside)
     cards = survey["cards"].get(wanted["backend"], []) if not backend.get("cores_as_cards") else []
     instances = []
     for index, port in enumerate(instance_ports(wanted)):

@@ -14,6 +14,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.judge.ladder.step i
     get,
     passed,
 )
+from ansible_collections.modelyard.core.plugins.module_utils.plan import lora
 from ansible_collections.modelyard.core.plugins.module_utils.plan.numbers import number
 
 LOG_THEN_DEPLOY = "read the end of its log, then deploy"
@@ -59,7 +60,7 @@ def health(_: Service, __: Instance, seen: Dict[str, Any]) -> Verdict:
 
 
 def models(service: Service, _: Instance, seen: Dict[str, Any]) -> Verdict:
-    """/v1/models shows the wanted id, and the wanted max_model_len when the inventory names one."""
+    """/v1/models shows the wanted id, all adapters, and the wanted max_model_len when the inventory names one."""
     answer, none = last(seen)
     if none:
         return none
@@ -71,6 +72,12 @@ def models(service: Service, _: Instance, seen: Dict[str, Any]) -> Verdict:
     entry = entries.get(service["model"]["id"])
     if entry is None:
         return failed(f"{service['model']['id']} is not listed, only {', '.join(entries)}", "model", deploy)
+    absent = [name for name in lora.modules(service["engine"]) if name not in entries]
+    if absent:
+        what = f"adapter {', '.join(absent)} is not listed, only {', '.join(entries)}"
+        return failed(
+            what, "model", "read the engine's log at its start for why; a deploy with other lora_modules needs a restart"
+        )
     length, wanted = entry.get("max_model_len"), number(service["engine"].get("max_model_len"))
     if wanted and wanted > 0 and length != wanted:
         return failed(f"max_model_len is {length}, {wanted} was wanted", "max_model_len", deploy)

@@ -24,6 +24,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.judge.ladder.step i
     passed,
     post,
 )
+from ansible_collections.modelyard.core.plugins.module_utils.plan import lora
 
 READ_REPLY = "read the reply in the evidence; the model's chat template or its parser may swallow the text"
 
@@ -54,6 +55,23 @@ def completion(_: Service, __: Instance, seen: Dict[str, Any]) -> Verdict:
     if not isinstance(text, str) or not text:
         return failed("the reply holds no text", "empty", READ_REPLY)
     return passed(f"{tokens(answer)} tokens, finish_reason {reason}")
+
+
+def adapters(service: Service, _: Instance, seen: Dict[str, Any]) -> Verdict:
+    """A chat with each adapter: an engine loads one that it was not given at its start only when it is asked for."""
+    for name, answer in zip(lora.modules(service["engine"]), seen["answers"]):
+        none = unanswered(answer, seen, f"adapter {name}: ")
+        if none:
+            return none
+        if not message(answer)[1]:
+            return failed(f"adapter {name}: the reply holds no text", "empty", READ_REPLY)
+    if len(seen["answers"]) != len(lora.modules(service["engine"])):
+        return failed(f"{len(seen['answers'])} adapters were asked", "shape", "run the acceptance again")
+    return passed(", ".join(lora.modules(service["engine"])))
+
+
+def _with_adapters(service: Service) -> List[Body]:
+    return [{**chat(service, "Say hello.", 16), "model": name} for name in lora.modules(service["engine"])]
 
 
 def serial(service: Service, __: Instance, seen: Dict[str, Any]) -> Verdict:
@@ -88,5 +106,12 @@ def _completion(service: Service) -> List[Body]:
 
 
 CHAT_STEP = Step("chat", post(CHAT, lambda s: [chat(s, "Say hello.", 16)]), plain, quick=True, wanted=generates)
+ADAPTERS = Step(
+    "adapters",
+    post(CHAT, _with_adapters),
+    adapters,
+    quick=True,
+    wanted=lambda s: generates(s) and bool(lora.modules(s["engine"])),
+)
 COMPLETIONS = Step("completions", post("/v1/completions", _completion), completion, wanted=also("completions"))
 SERIAL = Step("serial", _ask_serial, serial, wanted=lambda s: kind(s) != OTHER)

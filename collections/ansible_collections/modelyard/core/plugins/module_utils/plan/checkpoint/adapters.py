@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, Dict, List, Mapping, Optional
 
-from ansible_collections.modelyard.core.plugins.module_utils.plan import attention
+from ansible_collections.modelyard.core.plugins.module_utils.plan import attention, lora
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
 from ansible_collections.modelyard.core.plugins.module_utils.plan.numbers import number
 
@@ -40,22 +39,8 @@ def training_checkpoints(listing: Mapping[str, Any]) -> List[str]:
 
 
 def paths(engine: Mapping[str, Any]) -> Dict[str, str]:
-    """Adapters that a service names: {name: folder}. `lora_modules` as vLLM takes it: name=path, or JSON with name and path."""
-    said = engine.get("lora_modules") or []
-    found = {}
-    for entry in said if isinstance(said, list) else [said]:
-        told: Any = entry
-        if isinstance(entry, str) and entry.lstrip().startswith("{"):
-            try:
-                told = json.loads(entry)
-            except ValueError:
-                continue
-        if isinstance(told, dict):
-            found[str(told.get("name"))] = str(told.get("path"))
-        elif isinstance(told, str) and "=" in told:
-            name, _, path = told.partition("=")
-            found[name] = path
-    return {name: path for name, path in found.items() if path.startswith("/")}
+    """Adapters of a service that lie on the host: {name: folder}."""
+    return {name: path for name, path in lora.modules(engine).items() if path.startswith("/")}
 
 
 def findings(wanted: Mapping[str, Any], listing: Mapping[str, Any], survey: Mapping[str, Any]) -> List[Dict[str, str]]:
