@@ -9,6 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
+from ansible_collections.modelyard.core.plugins.module_utils.plan.driver.allowed import Wanted
+from ansible_collections.modelyard.core.plugins.module_utils.process import toolkit
+from ansible_collections.modelyard.core.plugins.module_utils.process.packages import exact
 from driver_site import COMMON, HEADLESS, KERNEL, LIBRARY, MODULES, NEW, OLD, SET, UTILS, Site, packages
 from stand_in_packages import Package
 
@@ -203,6 +206,34 @@ def test_nouveau_is_kept_out_once_and_the_driver_waits_for_the_boot(tmp_path: Pa
     again = site.change()
     assert (again.findings, again.steps) == ([], [])
     assert site.text("initramfs.log").count("done") == 1
+
+
+def test_the_toolkit_comes_beside_the_driver_and_brings_none(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    meta = {"Depends": "cuda-nvcc-13-0, libcublas-13-0"}
+    site.apt.offer(
+        Package("cuda-toolkit-13-0", "13.0.2-1", meta),
+        Package("cuda-nvcc-13-0", "13.0.88-1"),
+        Package("libcublas-13-0", "13.1.0.3-1"),
+        Package("cuda-toolkit-12-8", "12.8.1-1", {"Depends": "cuda-drivers"}),
+        Package("cuda-drivers", f"{NEW}-1"),
+    )
+    limits, host = exact.Limits(str(site.root), 1, 60), {"name": "server1", "uid": 0, "user": "root", "usr_mib": 1}
+
+    def install(release: str, check: bool = False, **changes: object) -> toolkit.Outcome:
+        wanted = Wanted("toolkit", release, ((f"cuda-toolkit-{release.replace('.', '-')}",),))
+        return toolkit.install(wanted, {**host, **changes}, limits, [str(site.apt.bin)], check)
+
+    assert kinds(install("13.0", check=True)) == ["install"]
+    ordinary = install("13.0", uid=1000, user="ops", usr_mib=10**9)
+    assert [id for id, _ in said(ordinary)] == ["DR-ROOT", "DR-ROOM"]
+    (found,) = install("12.8").findings
+    assert found["id"] == "DR-TRANSACTION"
+    assert f"install cuda-drivers {NEW}-1" in found["what"]
+    assert site.apt.installed() == {}
+    assert install("13.0").findings == []
+    assert set(site.apt.installed()) == {"cuda-toolkit-13-0", "cuda-nvcc-13-0", "libcublas-13-0"}
+    assert install("13.0").steps == []
 
 
 def test_a_module_for_no_kernel_is_a_failure_that_is_said(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan import planner
 from ansible_collections.modelyard.core.plugins.module_utils.plan.driver import before, chosen, confirmed
 from ansible_collections.modelyard.core.plugins.module_utils.plan.driver.allowed import Wanted, judge
 from ansible_collections.modelyard.core.plugins.module_utils.plan.driver.transaction import Change
-from ansible_collections.modelyard.core.plugins.module_utils.process import driver
 from ansible_collections.modelyard.core.plugins.module_utils.process.packages import exact
 from unit import worlds
 from unit.check_cases import about
@@ -20,7 +19,7 @@ from unit.stack_worlds import KERNEL, gpus
 
 Findings = list[dict[str, str]]
 WANTED = Wanted("driver", "580.178.04", (("nvidia-open-580",),))
-NAMED = SimpleNamespace(name="server1", wait_s=300)
+LIMITS = exact.Limits("/", 300, 3600)
 DEBIAN = {"id": "debian", "version": "12", "name": "Debian GNU/Linux 12"}
 ROCKY = {"id": "rocky", "version": "9.6", "name": "Rocky Linux 9.6"}
 NEWER = {"release": "6.8.0-90-generic", "running": False, "next": True, "headers": True, "module": ""}
@@ -209,7 +208,7 @@ CASES = [
     ),
     (
         "DR-LOCK",
-        lambda: [driver._locked(NAMED, "pid 7 of user root (apt-get upgrade) holds /var/lib/dpkg/lock")],
+        lambda: [exact.locked("server1", LIMITS, "pid 7 of user root (apt-get upgrade) holds /var/lib/dpkg/lock")],
         "server1",
         (
             "another run of the package manager has not ended within 300 s: pid 7 of user root (apt-get upgrade) holds "

@@ -196,6 +196,26 @@ CASES: list[tuple[str, Callable[[], Findings], str, str, str]] = [
         "install toolkit 13.0, or take the compiler from pip into the environment (cuda_toolkit: pip)",
     ),
     (
+        "PF-STACK-TOOLKIT",
+        served("PF-STACK-TOOLKIT", with_environment(gpus(), packages={"nvidia_cuda_nvcc": "13.5.37"}), cuda_toolkit="pip"),
+        "box:/opt/vllm",
+        (
+            "its CUDA compiler is 13.5.37, torch 2.13.0+cu130 is built for CUDA 13.0: kernels that FlashInfer or DeepGEMM "
+            "compile would not build"
+        ),
+        "make the environment from a lock that has nvidia-cuda-nvcc 13.0, as vllm-cuda-0.33.0 has",
+    ),
+    (
+        "PF-STACK-TOOLKIT",
+        served("PF-STACK-TOOLKIT", with_environment(gpus()), cuda_toolkit="pip"),
+        "box:/opt/vllm",
+        (
+            "no CUDA compiler is in the environment, torch 2.13.0+cu130 is built for CUDA 13.0: kernels that FlashInfer or "
+            "DeepGEMM compile would not build"
+        ),
+        "make the environment from a lock that has nvidia-cuda-nvcc 13.0, as vllm-cuda-0.33.0 has",
+    ),
+    (
         "PF-STACK-COMPAT",
         said(
             "PF-STACK-COMPAT",

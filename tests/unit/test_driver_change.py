@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.plan import planner, tables
-from ansible_collections.modelyard.core.plugins.module_utils.plan.driver import before, chosen, confirmed, steps
+from ansible_collections.modelyard.core.plugins.module_utils.plan.driver import before, chosen, chosen_toolkit, confirmed, steps
 from ansible_collections.modelyard.core.plugins.module_utils.plan.driver.allowed import Wanted
 from ansible_collections.modelyard.core.plugins.module_utils.plan.driver.transaction import Change
 from unit import worlds
@@ -81,6 +81,31 @@ def test_where_nothing_is_to_be_done_it_is_said_why():
     assert ".run installer" in runfile["skip"]
     inside = choose(worlds.merged(gpus(), {"platform": {"container": "podman"}}), "pinned", driver=NEW)
     assert "inside of podman" in inside["findings"][0]["what"]
+
+
+@pytest.mark.parametrize(
+    ("wish", "there", "names", "skip"),
+    [
+        ({}, "", [], "modelyard_stack.cuda_toolkit is none"),
+        ({"cuda_toolkit": "pip", "vllm": "0.33.0"}, "", [], "modelyard_stack.cuda_toolkit is pip"),
+        ({"cuda_toolkit": "system", "vllm": "0.33.0"}, "", [["cuda-toolkit-13-0"]], ""),
+        ({"cuda_toolkit": "system", "vllm": "0.33.0"}, "12.4.1", [["cuda-toolkit-13-0"]], ""),
+        ({"cuda_toolkit": "system", "vllm": "0.33.0"}, "13.0.2", [], "toolkit 13.0.2 is there"),
+    ],
+)
+def test_the_toolkit_is_of_the_services_own_cuda(wish, there, names, skip):
+    survey = gpus(cuda_toolkit=there)
+    intent = {**worlds.intent(stack=wish), "services": []}
+    choice = chosen_toolkit.choose("installed", intent, survey, planner.plan(intent, survey)["stack"])
+    assert (choice["findings"], choice["names"], choice["skip"]) == ([], names, skip)
+    assert chosen_toolkit.choose("judged", intent, survey, planner.plan(intent, survey)["stack"])["skip"] == "only judged"
+
+
+def test_a_toolkit_of_which_nobody_says_the_cuda_is_not_guessed():
+    intent = {**worlds.intent(stack={"cuda_toolkit": "system"}), "services": []}
+    choice = chosen_toolkit.choose("installed", intent, gpus(), planner.plan(intent, gpus())["stack"])
+    assert [item["id"] for item in choice["findings"]] == ["DR-VERSION"]
+    assert "no service and no modelyard_stack.cuda says which" in choice["findings"][0]["what"]
 
 
 # -- the steps ------------------------------------------------------------------------------------------------------------

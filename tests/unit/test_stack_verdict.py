@@ -277,7 +277,7 @@ def test_of_an_environment_that_was_imported_here_python_and_c_library_are_prove
         ("12.4", "system", [("warn", "PF-STACK-TOOLKIT")]),
         ("", "system", [("warn", "PF-STACK-TOOLKIT")]),
         ("13.0.2", "system", []),
-        ("", "pip", []),
+        ("13.0.2", "pip", [("warn", "PF-STACK-TOOLKIT")]),  # that of the environment is meant, which has none
     ],
 )
 def test_a_compiler_of_the_host_must_be_of_torchs_own_cuda(toolkit, wanted, found):

@@ -9,7 +9,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.modelyard.core.plugins.module_utils.plan import tables
 from ansible_collections.modelyard.core.plugins.module_utils.plan.driver import chosen
-from ansible_collections.modelyard.core.plugins.plugin_utils import refuse, surveying
+from ansible_collections.modelyard.core.plugins.plugin_utils import change, refuse, surveying
 from ansible_collections.modelyard.core.plugins.plugin_utils.plain import plain
 
 display = Display()
@@ -42,16 +42,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         args.update({key: choice[key] for key in ("version", "flavour", "names", "signed")})
         args.update(host=name, tool_path=intent["tool_path"])
         answer = plain(self._execute_module(module_name="modelyard.core.nvidia_driver", module_args=args, task_vars=variables))
-        for key in ("steps", "reboot", "next_kernel", "diff", "changed"):
-            result[key] = answer.get(key, result.get(key))
-        for step in result["steps"]:
-            word = "would do" if self._task.check_mode or (answer.get("findings") and not answer["changed"]) else "did"
-            display.display(f"  {name}: {word}  {step['kind']}: {step['words']}")
-        if answer.get("findings"):
-            touched = "Something was changed." if answer["changed"] else "Nothing was changed."
-            return refuse.result(result, f"The driver of {name}", answer["findings"], touched=touched)
-        if answer.get("failed"):
-            result.update(failed=True, msg=f"the driver was not changed: {answer.get('msg') or answer.get('module_stderr')}")
+        result.update(reboot=answer.get("reboot", ""), next_kernel=answer.get("next_kernel", ""))
+        if change.told(self, result, answer, name, "The driver").get("failed"):
             return result
         if not result["steps"]:
             display.display(f"  {name}: driver {choice['version']} is as it should be")

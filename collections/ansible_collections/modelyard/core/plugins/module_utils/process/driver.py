@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan.driver import allowed, before, steps
 from ansible_collections.modelyard.core.plugins.module_utils.plan.driver.allowed import Wanted
@@ -14,7 +14,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan.findings impor
 from ansible_collections.modelyard.core.plugins.module_utils.process import files
 from ansible_collections.modelyard.core.plugins.module_utils.process.packages import Manager, exact, holder, of_host
 from ansible_collections.modelyard.core.plugins.module_utils.process.packages.run import LOG, Failed
-from ansible_collections.modelyard.core.plugins.module_utils.survey import host
+from ansible_collections.modelyard.core.plugins.module_utils.survey import host, stack
 from ansible_collections.modelyard.core.plugins.module_utils.survey.device_files import below
 
 UNITS = {"nvidia-persistenced.service": False, "nvidia-fabricmanager.service": True}  # True: only where there are NVSwitches
@@ -38,6 +38,11 @@ class Request(NamedTuple):
     wait_s: int
     limit_s: int
     pending_reboot_allowed: bool
+
+    @property
+    def limits(self) -> exact.Limits:
+        """For the package manager."""
+        return exact.Limits(self.survey["sysroot"], self.wait_s, self.limit_s)
 
 
 class Outcome(NamedTuple):
@@ -69,15 +74,7 @@ def change(request: Request, check_mode: bool) -> Outcome:
     planned = exact.plan(manager, request.wanted, request.name)
     may = seen["host"]["uid"] == 0 and not check_mode
     if may and (planned.changes or planned.findings):
-        held_by = holder.wait(sysroot, manager.locks, manager.pid_files, request.wait_s)
-        if held_by:
-            return _refused([_locked(request, held_by)], [])
-        try:
-            manager.update(request.limit_s)
-        except Failed as exc:
-            what, do = f"the host's package sources could not be read: {exc}", "correct them (apt-get update, dnf makecache)"
-            return _refused([finding("DR-BROKEN", request.name, what, f"{do}. Nothing was changed")], [])
-        planned = exact.plan(manager, request.wanted, request.name)
+        planned = exact.fresh(manager, request.wanted, request.name, request.limits)
     first = steps.of_packages(manager.unfinished(), planned.changes)
     predicted = allowed.after(manager.installed(), planned.changes)
     last = [] if planned.findings else steps.around(_facts(request, seen, manager, predicted))
@@ -88,18 +85,12 @@ def change(request: Request, check_mode: bool) -> Outcome:
         return Outcome(found, [*first, *last], False, reason, "" if found else _next_kernel(request, seen), texts)
     held_by = holder.wait(sysroot, manager.locks, manager.pid_files, request.wait_s)
     if held_by:
-        return _refused([_locked(request, held_by)], [])
+        return _refused([exact.locked(request.name, request.limits, held_by)], [])
     return _carry_out(request, manager, planned, first)._replace(before=texts)
 
 
 def _refused(found: Findings, done: List[Step]) -> Outcome:
     return Outcome(found, done, bool(done), "", "", {})
-
-
-def _locked(request: Request, held_by: str) -> Dict[str, str]:
-    what = f"another run of the package manager has not ended within {request.wait_s} s: {held_by}"
-    do = "wait until it is done (updates at night take a while), then run again; it was not touched. Nothing was changed"
-    return finding("DR-LOCK", request.name, what, do)
 
 
 def _carry_out(request: Request, manager: Manager, planned: exact.Planned, first: Sequence[Step]) -> Outcome:
@@ -175,15 +166,15 @@ def _forbidden(request: Request, seen: Mapping[str, Any], manager: Manager, todo
     if not todo:
         return []
     found = before.root(seen, [step.words for step in todo])
+    sysroot, rooms = request.survey["sysroot"], []
     if kinds & {"install", "configure"}:
-        bystanders = request.survey["backends"]["nvidia"]["bystanders"]
-        found += before.in_use(seen, bystanders, "run")
+        found += before.in_use(seen, request.survey["backends"]["nvidia"]["bystanders"], "run")
         found += before.pending(seen, request.pending_reboot_allowed)
-        found += before.secure_boot(seen, request.signed, _key_enrolled(manager, request.survey["sysroot"]))
-        rooms = [before.Room("/usr", _free(request, "/usr"), request.usr_mib)]
-        found += before.room([before.Room("/boot", _free(request, "/boot"), request.boot_mib), *rooms], request.name)
-    elif "initramfs" in kinds:
-        found += before.room([before.Room("/boot", _free(request, "/boot"), request.boot_mib)], request.name)
+        found += before.secure_boot(seen, request.signed, _key_enrolled(manager, sysroot))
+        rooms = [before.Room("/usr", stack.free(sysroot, "/usr"), request.usr_mib)]
+    if kinds & {"install", "configure", "initramfs"}:
+        rooms = [before.Room("/boot", stack.free(sysroot, "/boot"), request.boot_mib), *rooms]
+    found += before.room(rooms, request.name)
     if manager.lacks and kinds & {"install", "hold"}:
         what = f"the set could not be held: the host lacks {manager.lacks}"
         found.append(finding("DR-BROKEN", request.name, what, "install it, then run again. Nothing was changed"))
@@ -191,18 +182,18 @@ def _forbidden(request: Request, seen: Mapping[str, Any], manager: Manager, todo
 
 
 def _facts(request: Request, seen: Mapping[str, Any], manager: Manager, installed: Mapping[str, str]) -> Dict[str, Any]:
-    sysroot, stack = request.survey["sysroot"], seen["stack"]
+    sysroot, about = request.survey["sysroot"], seen["stack"]
     keep = steps.to_hold(installed, [], request.wanted)
-    running = next((kernel["release"] for kernel in stack["kernels"] if kernel["running"]), "")
+    running = next((kernel["release"] for kernel in about["kernels"] if kernel["running"]), "")
     listed = _text(below(sysroot, f"/lib/modules/{running}/modules.dep")) if running else ""
     return {
         "hold": steps.to_hold(installed, manager.held(), request.wanted),
-        "spared": steps.is_spared(stack["updates"], keep),
-        "nouveau": {**stack["nouveau"], "available": "/nouveau.ko" in listed},
+        "spared": steps.is_spared(about["updates"], keep),
+        "nouveau": {**about["nouveau"], "available": "/nouveau.ko" in listed},
         "initramfs_stale": _is_stale(sysroot),
         "loaded": seen["accelerators"]["nvidia"]["driver"]["loaded"],
         "version": request.wanted.version,
-        "units": [unit for unit, switches in UNITS.items() if (not switches or stack["switches"]) and _is_off(unit, sysroot)],
+        "units": [unit for unit, switches in UNITS.items() if (not switches or about["switches"]) and _is_off(unit, sysroot)],
     }
 
 
@@ -244,14 +235,6 @@ def _key_enrolled(manager: Manager, sysroot: str) -> bool:
             if "already enrolled" in said["stdout"] + said["stderr"]:
                 return True
     return False
-
-
-def _free(request: Request, place: str) -> Optional[int]:
-    try:
-        room = os.statvfs(below(request.survey["sysroot"], place))
-    except OSError:
-        return None
-    return room.f_bavail * room.f_frsize // 2**20
 
 
 def _text(path: str) -> str:

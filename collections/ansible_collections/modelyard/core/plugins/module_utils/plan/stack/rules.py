@@ -29,6 +29,7 @@ class Stack(NamedTuple):
     `dtk_problem`        why env.sh of the DTK could not be read
     `forward_compat`     where a folder of cuda-compat is set
     `toolkit`            the CUDA toolkit of the host, where services are to compile with it (`system`); `none` when there is none
+    `compiler`           CUDA's compiler in the environment, where services are to compile with that (`pip`); `none` as well
     `today`              year and month, for ends of support
     """
 
@@ -53,6 +54,7 @@ class Stack(NamedTuple):
     dtk: str = ""
     dtk_problem: str = ""
     toolkit: str = ""
+    compiler: str = ""
     today: str = ""
 
 
@@ -269,6 +271,16 @@ def toolkit_same_cuda(s: Stack, tables: Tables) -> Optional[Reason]:
     return Reason("toolkit-same-cuda", WARN, what, do)
 
 
+def compiler_same_cuda(s: Stack, tables: Tables) -> Optional[Reason]:
+    """The same of a compiler that pip is to bring into the environment."""
+    if not s.compiler or not versions.minor(s.cuda) or versions.minor(s.compiler) == versions.minor(s.cuda):
+        return None
+    there = "no CUDA compiler is in the environment" if s.compiler == MISSING else f"its CUDA compiler is {s.compiler}"
+    what = f"{there}, torch {s.torch} is built for CUDA {s.cuda}: kernels that FlashInfer or DeepGEMM compile would not build"
+    do = f"make the environment from a lock that has nvidia-cuda-nvcc {versions.minor(s.cuda)}, as vllm-cuda-0.33.0 has"
+    return Reason("toolkit-same-cuda", WARN, what, do)
+
+
 #: For every backend.
 COMMON: Tuple[Rule, ...] = (build_for_backend, vllm_needs_python, wheel_needs_glibc, vllm_needs_transformers)
 #: On hosts with upstream's own wheels; forks pin their own torch.
@@ -284,6 +296,7 @@ NVIDIA: Tuple[Rule, ...] = (
     forward_compat_not_for_geforce,
     branch_ended,
     toolkit_same_cuda,
+    compiler_same_cuda,
     *COMMON,
     vllm_pins_torch,
     torch_needs_nccl,

@@ -144,6 +144,7 @@ def _with_wish(base: Stack, release: str, wish: Mapping[str, Any], contents: Map
             vllm_cuda=own if contents["variant"] == "cuda" else "",
             transformers=packages.get("transformers", ""),
             nccl=next((version for name, version in sorted(packages.items()) if name.startswith("nvidia_nccl")), ""),
+            compiler=_compiler(packages) if wish.get("cuda_toolkit") == "pip" else "",
         )
     torch = str(wish.get("torch") or pins.get("torch", ""))
     wanted = str(wish.get("cuda") or "")
@@ -151,6 +152,10 @@ def _with_wish(base: Stack, release: str, wish: Mapping[str, Any], contents: Map
     offered = wanted in pins.get("variants", ())
     cuda = wanted or (own if local[:2] == "cu" else str(known.torch(tables, torch).get("cuda", "")))
     return base._replace(torch=torch, cuda=cuda, vllm=release, vllm_cuda=(wanted if offered else own) if release else "")
+
+
+def _compiler(packages: Mapping[str, str]) -> str:
+    return next((version for name, version in sorted(packages.items()) if name.startswith("nvidia_cuda_nvcc")), MISSING)
 
 
 def pinned_driver(wish: Mapping[str, Any], tables: Tables) -> str:

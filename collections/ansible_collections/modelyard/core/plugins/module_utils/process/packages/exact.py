@@ -8,12 +8,21 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan.driver import 
 from ansible_collections.modelyard.core.plugins.module_utils.plan.driver.allowed import Wanted
 from ansible_collections.modelyard.core.plugins.module_utils.plan.driver.transaction import Change
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
-from ansible_collections.modelyard.core.plugins.module_utils.process.packages import Manager
+from ansible_collections.modelyard.core.plugins.module_utils.process.packages import Manager, holder
+from ansible_collections.modelyard.core.plugins.module_utils.process.packages.run import Failed
 
 #: Each round names the packages that the one before brought in another version.
 ROUNDS = 6
 #: How many older versions are tried of a package that is numbered otherwise than its set: an archive keeps few.
 BACK = 4
+
+
+class Limits(NamedTuple):
+    """`wait_s`: for another run of the package manager; `limit_s`: for a step of ours."""
+
+    sysroot: str
+    wait_s: int
+    limit_s: int
 
 
 class Planned(NamedTuple):
@@ -50,6 +59,26 @@ def plan(manager: Manager, wanted: Wanted, where: str) -> Planned:
         return Planned(request, changes, [finding("DR-BROKEN", where, what, do)])
     there = manager.installed() if wanted.names else {}
     return Planned(request, changes, allowed.judge(changes, wanted, list(request), (there, manager.held()), where))
+
+
+def fresh(manager: Manager, wanted: Wanted, where: str, limits: Limits) -> Planned:
+    """The plan after the sources were read anew, when nobody else is at work with the package manager. Needs root."""
+    held_by = holder.wait(limits.sysroot, manager.locks, manager.pid_files, limits.wait_s)
+    if held_by:
+        return Planned({}, [], [locked(where, limits, held_by)])
+    try:
+        manager.update(limits.limit_s)
+    except Failed as exc:
+        what, do = f"the host's package sources could not be read: {exc}", "correct them (apt-get update, dnf makecache)"
+        return Planned({}, [], [finding("DR-BROKEN", where, what, f"{do}. Nothing was changed")])
+    return plan(manager, wanted, where)
+
+
+def locked(where: str, limits: Limits, held_by: str) -> Dict[str, str]:
+    """Somebody else is at work, and is left alone."""
+    what = f"another run of the package manager has not ended within {limits.wait_s} s: {held_by}"
+    do = "wait until it is done (updates at night take a while), then run again; it was not touched. Nothing was changed"
+    return finding("DR-LOCK", where, what, do)
 
 
 def _settled(manager: Manager, wanted: Wanted, request: Dict[str, str]) -> Tuple[Dict[str, str], List[Change], str]:
