@@ -65,6 +65,8 @@ def test_asked_for_it_is_planned_installed_kept_and_the_reboot_is_a_persons(tmp_
     assert set(site.apt.installed()) == SET
     assert not (tmp_path / "home/lock").exists()
 
+    foreseen = site.change(NEW, check=True)
+    assert foreseen.reboot == f"driver {OLD} is loaded, {NEW} is installed"
     waiting = play(tmp_path, site, *asked, modelyard_stack={"driver": NEW})
     assert waiting.returncode == 2
     assert f"installed, reboot needed: driver {OLD} is loaded, {NEW} is installed" in waiting.stdout

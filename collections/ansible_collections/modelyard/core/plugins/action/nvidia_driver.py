@@ -45,6 +45,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         result.update(reboot=answer.get("reboot", ""), next_kernel=answer.get("next_kernel", ""))
         if change.told(self, result, answer, name, "The driver").get("failed"):
             return result
+        if self._task.check_mode and result["steps"] and result["reboot"]:
+            display.display(f"  {name}: then a reboot would be needed: {result['reboot']}")
+            result["reboot"] = ""  # not yet
         if not result["steps"]:
             display.display(f"  {name}: driver {choice['version']} is as it should be")
         if result["next_kernel"]:

@@ -81,8 +81,9 @@ def change(request: Request, check_mode: bool) -> Outcome:
     found = [*planned.findings, *_forbidden(request, seen, manager, [*first, *last])]
     texts = {path: _text(below(sysroot, path)) for path in (steps.BLACKLIST_FILE, steps.SPARE_FILE)}
     if found or check_mode or not (first or last):
-        reason = "" if found or first else _reboot(request, seen)
-        return Outcome(found, [*first, *last], False, reason, "" if found else _next_kernel(request, seen), texts)
+        # What is loaded now is what will be loaded after these steps, too.
+        reason = "" if found else _reboot(request, seen)
+        return Outcome(found, [*first, *last], False, reason, "" if found or first else _next_kernel(request, seen), texts)
     held_by = holder.wait(sysroot, manager.locks, manager.pid_files, request.wait_s)
     if held_by:
         return _refused([exact.locked(request.name, request.limits, held_by)], [])
