@@ -15,7 +15,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan.driver.transac
 from ansible_collections.modelyard.core.plugins.module_utils.process.packages import exact
 from unit import worlds
 from unit.check_cases import about
-from unit.stack_worlds import KERNEL, gpus
+from unit.stack_worlds import KERNEL, gpus, package
 
 Findings = list[dict[str, str]]
 WANTED = Wanted("driver", "580.178.04", (("nvidia-open-580",),))
@@ -66,6 +66,13 @@ CASES = [
         "box",
         "the driver belongs to a container (/run/nvidia/driver)",
         "ask those who run the cluster",
+    ),
+    (
+        "DR-FOREIGN",
+        choice("DR-FOREIGN", gpus(package("nvidia-driver", "535.261.03-1"), system=DEBIAN), driver="580.178.04"),
+        "box",
+        "the driver's packages are of the distribution; 580.178.04 is to come from NVIDIA's repository",
+        "name it to change over: nvidia_driver_source: nvidia; or write a version that their source has",
     ),
     (
         "DR-FOREIGN",

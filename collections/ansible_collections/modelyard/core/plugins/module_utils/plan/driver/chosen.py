@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, Set, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
 from ansible_collections.modelyard.core.plugins.module_utils.plan.stack import known, seen, states, verdict
@@ -11,6 +11,8 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan.stack.known im
 #: JUDGED changes nothing. INSTALLED makes one that works and keeps it. PINNED replaces one that works by the inventory's.
 JUDGED, INSTALLED, PINNED = "judged", "installed", "pinned"
 NVIDIA = "nvidia"
+#: Id of a source -> what the survey calls its packages.
+ORIGIN = {"canonical": "distribution", "nvidia": "nvidia"}
 
 
 def choose(
@@ -51,6 +53,12 @@ def choose(
         system = (host.get("system") or {}).get("name") or "this system"
         what = f"no table says how the packages of driver {wanted} ({flavour} modules) are called on {system}"
         return {**answer, "findings": [finding("DR-VERSION", place, what, "an admin installs it; then it is judged and kept")]}
+    other = _origins(host) - {ORIGIN[packages["id"]]}
+    if other and not source:
+        whose = " and of ".join(sorted(map(_whose, other)))
+        what = f"the driver's packages are of {whose}; {wanted} is to come from {packages['source']}"
+        do = f"name it to change over: nvidia_driver_source: {packages['id']}; or write a version that their source has"
+        return {**answer, "findings": [finding("DR-FOREIGN", survey["host"]["name"], what, do)]}
     names, found = [[name] for name in packages["names"]], []
     if host.get("switches"):
         names.append(packages["fabric_manager"])
@@ -89,9 +97,19 @@ def _foreign(state: str, host: Mapping[str, Any], survey: Mapping[str, Any]) -> 
 
 def _there(host: Mapping[str, Any]) -> str:
     """The source of the driver's packages that are installed: mixing two is a wreck. Empty for none, and for several."""
-    origins = {p["origin"] for p in (host.get("packages") or {}).get("found", ()) if p["origin"]}
+    origins = _origins(host)
     is_ubuntu = (host.get("system") or {}).get("id") == "ubuntu"
     return {"nvidia": "nvidia", "distribution": "canonical" if is_ubuntu else ""}[origins.pop()] if len(origins) == 1 else ""
+
+
+def _origins(host: Mapping[str, Any]) -> Set[str]:
+    """Where the installed packages of the driver come from. Tools beside it, as dkms, are the distribution's anywhere."""
+    found = (host.get("packages") or {}).get("found", ())
+    return {package["origin"] for package in found if package["origin"] and "nvidia" in package["name"]}
+
+
+def _whose(origin: str) -> str:
+    return "NVIDIA's repository" if origin == "nvidia" else "the distribution"
 
 
 def _headers(host: Mapping[str, Any], survey: Mapping[str, Any]) -> Tuple[List[List[str]], List[Dict[str, str]]]:
