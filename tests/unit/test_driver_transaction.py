@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.plan.driver import allowed, transaction
 from ansible_collections.modelyard.core.plugins.module_utils.plan.driver.transaction import Change
+from unit import worlds
 
 OLD, NEW = "580.95.05-0ubuntu0.24.04.2", "580.178.04-0ubuntu0.24.04.1"
 KERNEL = "linux-modules-nvidia-580-server-open-6.8.0-88-generic"
@@ -79,6 +80,22 @@ def test_dnfs_table_is_read_with_what_it_replaces_and_with_names_that_have_a_lin
     ]
 
 
+def test_a_real_dry_run_of_debians_archive_is_right_but_for_the_updates_that_it_drags_along():
+    text = (worlds.ROOT / "tests/fixtures/packages/apt-debian12-nvidia-open-535.261.03.txt").read_text(encoding="utf-8")
+    changes = transaction.from_apt(text)
+    assert len(changes) == 8 + 41, "as apt counts them"
+    assert {change.action for change in changes} == {"install", "upgrade"}
+    wanted = allowed.Wanted("driver", "535.261.03", (("nvidia-driver",), ("nvidia-open-kernel-dkms",)))
+    there = {change.name: change.old for change in changes if change.old}
+    # nvidia-modprobe is 535.161.07 there, and libxnvctrl0 525.85.05: they are released by themselves.
+    (found,) = allowed.judge(changes, wanted, ["nvidia-driver"], ({**there, "libxnvctrl0": "525.85.05-3~deb12u1"}, []), "box")
+    assert "upgrade systemd 252.38-1~deb12u1 to 252.39-1~deb12u2" in found["what"]
+    assert "and 2 more, which nobody asked for" in found["what"]
+    mine = {change.name for change in changes if wanted.has(change.name)}
+    assert {"libegl-nvidia0", "firmware-nvidia-gsp", "nvidia-vdpau-driver", "xserver-xorg-video-nvidia"} <= mine
+    assert not mine & {"systemd", "xserver-xorg-core", "glx-alternative-mesa"}
+
+
 @pytest.mark.parametrize("text", ["", "E: Unable to locate package x\n", "Nothing to do.\n", "Dependencies resolved.\n\n\n"])
 def test_what_says_no_change_is_none(text):
     assert transaction.from_apt(text) == []
@@ -101,6 +118,13 @@ def test_half_installed_packages_are_found_in_the_database():
     )
     found = ["nvidia-dkms-580 (half-configured)", "nvidia-utils-580 (half-installed)", "libc-bin (triggers-pending)"]
     assert transaction.unfinished(text) == found
+
+
+def test_what_rpm_has_twice_is_found_and_several_kernels_and_architectures_are_none():
+    lines = ["nvidia-driver-cuda.x86_64", "glibc.x86_64", "glibc.i686", "kernel-core.x86_64", "kernel-core.x86_64", "bash.x86_64"]
+    assert transaction.twice("\n".join(lines)) == []
+    doubled = "\n".join([*lines, "nvidia-driver-cuda.x86_64", "bash.x86_64", ""])
+    assert transaction.twice(doubled) == ["bash (installed 2 times)", "nvidia-driver-cuda (installed 2 times)"]
 
 
 def test_offers_are_read_the_newest_first():

@@ -21,6 +21,7 @@ DATABASE_BYTES = 64 * 2**20
 OF_DRIVER = re.compile(
     r"(lib)?nvidia-|libcuda1\Z|linux-(modules|objects|signatures)-nvidia-|cuda-(drivers|compat)|(kmod|akmod|dnf-plugin|xorg-x11-drv)-nvidia"
     r"|xserver-xorg-video-nvidia|libxnvctrl|dkms\Z|rock-|libnv(scq|sdm)|nvlsm|nvidia\Z"
+    r"|lib(egl|gl1|glx|gles)-nvidia|libnv(cuvid|optix)1\Z|firmware-nvidia-(gsp|tesla)"
 )
 NOT_OF_DRIVER = re.compile(
     r"(lib)?nvidia-(container|ctk|fs|cuda-toolkit|cublas|cudnn|nccl|vaapi|settings|prime)|nvidia-.*-cu1[0-9]\Z"

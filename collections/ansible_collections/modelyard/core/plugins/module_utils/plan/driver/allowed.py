@@ -19,6 +19,8 @@ _KERNEL = re.compile(
 #: Three digits for themselves in a name are the branch: nvidia-utils-580-server.
 _BRANCH = re.compile(r"-([3-9][0-9]{2})(?=-|\Z)")
 _DRIVER_VERSION = re.compile(r"[3-9][0-9]{2}\.[0-9]")
+#: Released by themselves in some archives: Debian 12 has nvidia-modprobe 535.161.07 and libxnvctrl0 525.85.05 beside 535.261.03.
+_LOOSE = re.compile(r"nvidia-(modprobe|persistenced|xconfig|settings)\Z|libxnvctrl")
 #: How many packages a finding names.
 NAMED = 6
 
@@ -46,7 +48,7 @@ class Wanted(NamedTuple):
         """Must this package have the set's own version?"""
         if self.kind != "driver":
             return name in [one for alternatives in self.names for one in alternatives]
-        return self.has(name) and bool(_DRIVER_VERSION.match(transaction.upstream(version)))
+        return self.has(name) and not _LOOSE.match(name) and bool(_DRIVER_VERSION.match(transaction.upstream(version)))
 
 
 def branch_of(name: str) -> str:

@@ -28,6 +28,7 @@ _DNF = (
     (re.compile(r"^Removing\b.*:$"), REMOVE),
 )
 _REPLACING = re.compile(r"^\s+replacing\s+(\S+?)(?:\.[a-z0-9_]+)?\s+(?:[a-z0-9_]+\s+)?(\S+)")
+_SEVERAL = re.compile(r"kernel|gpg-pubkey|kmod-[^.]*[0-9]")
 #: Name, architecture, version, repository and size; the size has two words.
 _ROW_WORDS = 5
 
@@ -89,6 +90,13 @@ def unfinished(status: str) -> List[str]:
         is_whole = word in ("installed", "config-files", "not-installed") and flag == "ok"
         found[name.group(1)] = "" if is_whole else word
     return [f"{name} ({word})" for name, word in found.items() if word]
+
+
+def twice(text: str) -> List[str]:
+    """Packages that an interrupted run has left twice, out of rpm's `name.arch` lines. Several kernels are no mistake."""
+    lines = [line for line in text.splitlines() if not _SEVERAL.match(line)]
+    doubled = sorted({line for line in lines if lines.count(line) > 1})
+    return [f"{line.rpartition('.')[0]} (installed {lines.count(line)} times)" for line in doubled]
 
 
 def from_madison(text: str) -> Dict[str, List[str]]:

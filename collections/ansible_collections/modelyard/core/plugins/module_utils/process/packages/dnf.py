@@ -55,9 +55,7 @@ class Dnf:
 
     def unfinished(self) -> List[str]:
         """What an interrupted run has left twice: rpm removes old packages after all new ones are there."""
-        said = self.programs.ask(["rpm", *self._root, "-qa", "--qf", "%{NAME}\\n"])
-        names = [name for name in said["stdout"].splitlines() if "nvidia" in name]
-        return sorted({f"{name} (installed {names.count(name)} times)" for name in names if names.count(name) > 1})
+        return transaction.twice(self.programs.ask(["rpm", *self._root, "-qa", "--qf", "%{NAME}.%{ARCH}\\n"])["stdout"])
 
     def offered(self, names: Sequence[str]) -> Dict[str, List[str]]:
         """Versions by name, the newest first."""
