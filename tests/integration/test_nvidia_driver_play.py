@@ -10,12 +10,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from ansible_collections.modelyard.core.plugins.module_utils.survey import machine
 from driver_site import NEW, OLD, SET, Site
 from harness import BIN, ROOT
+from stand_in_packages import Package
 
 pytestmark = [
     pytest.mark.skipif(not shutil.which("dpkg-deb") or not shutil.which("apt-get"), reason="needs apt and dpkg"),
     pytest.mark.skipif(os.geteuid() != 0, reason="a driver is changed by root"),
+    pytest.mark.skipif(machine.container(Path("/")) != "", reason="the driver of a container is its machine's: refused there"),
 ]
 
 
@@ -49,9 +52,12 @@ def play(tmp_path: Path, site: Site, *arguments: str, **variables: object) -> su
 
 def test_asked_for_it_is_planned_installed_kept_and_the_reboot_is_a_persons(tmp_path: Path) -> None:
     site = Site(tmp_path, OLD, NEW)
+    site.apt.offer(Package("cuda-toolkit-13-0", "13.0.2-1"))
     asked = ("-e", "nvidia_driver_state=pinned")
+    wish = {"driver": OLD, "vllm": "0.33.0", "cuda_toolkit": "system"}
+    toolkit = ("-e", "cuda_toolkit_state=installed", "-e", "cuda_toolkit_usr_mib=1")
 
-    checked = play(tmp_path, site, *asked, "--check", "--diff", modelyard_stack={"driver": OLD})
+    checked = play(tmp_path, site, *asked, *toolkit, "--check", "--diff", modelyard_stack=wish)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert f"server1: would do  install: install libnvidia-compute-580-server {OLD}" in checked.stdout
     assert "+install:" in checked.stdout
@@ -59,10 +65,11 @@ def test_asked_for_it_is_planned_installed_kept_and_the_reboot_is_a_persons(tmp_
     assert site.apt.installed() == {}
     assert not (tmp_path / "home").exists()
 
-    done = play(tmp_path, site, *asked, modelyard_stack={"driver": OLD})
+    done = play(tmp_path, site, *asked, *toolkit, modelyard_stack=wish)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "server1: did  load: load the module" in done.stdout
-    assert set(site.apt.installed()) == SET
+    assert "server1: did  install: install cuda-toolkit-13-0 13.0.2-1" in done.stdout
+    assert set(site.apt.installed()) == {*SET, "cuda-toolkit-13-0"}
     assert not (tmp_path / "home/lock").exists()
 
     foreseen = site.change(NEW, check=True)
