@@ -130,6 +130,29 @@ def test_dpkg_that_was_killed_half_way_is_said_and_the_next_run_goes_on(tmp_path
     assert site.change().steps == []
 
 
+def test_a_run_that_is_killed_leaves_apt_at_work_and_the_next_one_waits_for_it(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.apt.offer(*packages(NEW, {COMMON: {"postinst": f"touch {site.root}/here; sleep 3"}}))
+    child = os.fork()
+    if not child:
+        site.change()
+        os._exit(0)
+    end = time.monotonic() + 60
+    while not (site.root / "here").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    assert set(site.apt.installed()) != SET
+    # In between it is somebody's who is at work, and named; who waits longer goes on after it.
+    (found,) = site.change(wait_s=0).findings
+    assert found["id"] == "DR-LOCK"
+    assert "apt-get" in found["what"]
+    after = site.change(wait_s=60)
+    assert after.findings == []
+    assert kinds(after) == ["hold", "load", "units"]
+    assert set(site.apt.installed()) == SET
+
+
 def test_half_installed_packages_of_others_are_their_admins(tmp_path: Path) -> None:
     site = Site(tmp_path, NEW)
     site.apt.offer(Package("database", "1", scripts={"postinst": "exit 1"}))

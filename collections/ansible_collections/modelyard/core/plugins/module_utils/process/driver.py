@@ -73,7 +73,8 @@ def change(request: Request, check_mode: bool) -> Outcome:
         return _refused([finding("DR-BROKEN", request.name, what, "an admin installs the driver")], [])
     planned = exact.plan(manager, request.wanted, request.name)
     may = seen["host"]["uid"] == 0 and not check_mode
-    if may and (planned.changes or planned.findings):
+    # What is half there may be somebody's who is at work just now: that is waited for, too.
+    if may and (planned.changes or planned.findings or manager.unfinished()):
         planned = exact.fresh(manager, request.wanted, request.name, request.limits)
     first = steps.of_packages(manager.unfinished(), planned.changes)
     predicted = allowed.after(manager.installed(), planned.changes)
