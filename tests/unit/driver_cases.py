@@ -245,6 +245,13 @@ CASES = [
         "write -e confirm_reboot=HOST, several with a comma between, each by its name in the inventory. Nothing was changed",
     ),
     (
+        "DR-CONFIRM",
+        lambda: [item for state in ("installed", "judged") for item in confirmed.without_use("server1", state)],
+        "confirm_reboot server1",
+        "nothing is changed on server1 (nvidia_driver_state: judged), so nothing would reboot it",
+        "ask for the change, for example -e nvidia_driver_state=installed, or leave the confirmation out. Nothing was changed",
+    ),
+    (
         "DR-REBOOT",
         lambda: before.not_confirmed("server1", "driver 580.95.05 is loaded, 580.178.04 is installed"),
         "server1",

@@ -10,7 +10,7 @@ from ansible_collections.modelyard.core.plugins.plugin_utils import confirming, 
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
-    """`confirmed`: `host[,host]`. Returns `here`: this host was named."""
+    """`confirmed`: `host[,host]`; `state`: nvidia_driver_state of this host. Returns `here`: this host was named."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
@@ -21,7 +21,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         variables = task_vars or {}
         given, kind = str(self._task.args["confirmed"]), ("DR-CONFIRM", confirmed.VARIABLE)
         _, found = confirming.judged(self, variables, kind, given, lambda plan: plan["host"], confirmed.judge)
+        name = str(variables["inventory_hostname"])
+        here = name in confirmed.names(given)
+        found += confirmed.without_use(name, str(self._task.args["state"])) if here else []
         if found:
             return refuse.result(result, "The confirmation of a reboot", found)
-        result.update(changed=False, here=str(variables["inventory_hostname"]) in confirmed.names(given))
+        result.update(changed=False, here=here)
         return result

@@ -15,6 +15,15 @@ def names(text: str) -> List[str]:
     return [word.strip() for word in text.split(",")] if text else []
 
 
+def without_use(name: str, state: str) -> List[Dict[str, str]]:
+    """A reboot belongs to a change of the driver: confirmed for a host that is only judged, it would not come."""
+    if state != "judged":
+        return []
+    what = f"nothing is changed on {name} (nvidia_driver_state: judged), so nothing would reboot it"
+    do = "ask for the change, for example -e nvidia_driver_state=installed, or leave the confirmation out. Nothing was changed"
+    return [finding("DR-CONFIRM", f"{VARIABLE} {name}", what, do)]
+
+
 def judge(text: str, hosts: Mapping[str, Optional[Any]]) -> List[Dict[str, str]]:
     """What is wrong with a confirmation: all of it. `hosts`: of this run; None for one of which nothing is known."""
     found = []
