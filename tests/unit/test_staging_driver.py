@@ -45,7 +45,7 @@ def refused(path, wanted, **changes):
 def test_what_is_shown_and_what_comes_out(hub, tmp_path):
     told, lines, pauses = staged(tmp_path / "m", hugging(hub))
     assert lies(tmp_path / "m") and told.files == 6 and told.fetched == sum(len(FILES[n]) for n in NEEDED | {"README.md"})
-    assert lines == ["  [   0 s] m: 6 of 6 files, 0 of 0 MiB"] and pauses == [] and told.notes == []
+    assert lines == ["  [   0 s] m: 6 of 6 files, 500 KiB of 500 KiB"] and pauses == [] and told.notes == []
     assert place.staging(tmp_path / "m") is None
     again, _, _ = staged(tmp_path / "m", hugging(hub))
     assert again.fetched == 0
@@ -57,7 +57,7 @@ def test_a_long_one_shows_rate_and_time_left(hub, tmp_path, monkeypatch):
     hub.faults = {"model.safetensors": ["slow", "slow", "slow", None]}
     _, lines, _ = staged(tmp_path / "m", hugging(hub))
     assert lies(tmp_path / "m")
-    assert any("MiB/s, about" in line and line.endswith("left (model.safetensors)") for line in lines), lines
+    assert any("KiB/s, about" in line and line.endswith("left (model.safetensors)") for line in lines), lines
 
 
 def test_a_busy_hub_is_waited_for_and_given_up_on_after_a_while(hub, tmp_path):

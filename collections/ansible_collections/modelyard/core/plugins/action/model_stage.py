@@ -14,6 +14,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.modelyard.core.plugins.module_utils.process.staging import fetch, serve
+from ansible_collections.modelyard.core.plugins.module_utils.process.staging.sources import HUBS
 from ansible_collections.modelyard.core.plugins.plugin_utils import control, staging
 from ansible_collections.modelyard.core.plugins.plugin_utils.plain import plain
 
@@ -67,7 +68,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     def _staged(self, here: staging.Side, model: dict[str, Any], copies: str, variables: dict[str, Any]) -> staging.Told:
         source = here.source
         where = source["at"] or source["from"]
-        display.display(f"  {model['id']}: {model['reason']}; taken from {where} {source['repo']} by the {source['by']}")
+        named = f" {source['repo']}" if source["from"] in HUBS else ""
+        who = "control node" if source["by"] == "control" else "host"
+        display.display(f"  {model['id']}: {model['reason']}; taken from {where}{named} by the {who}")
         if source["by"] == "host":
             return staging.bring(here, staging.offer(here), display.display)
         folder = source["at"] if source["from"] == "folder" else self._copy(here, copies)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan import model_files
+from ansible_collections.modelyard.core.plugins.module_utils.plan.numbers import size
 from ansible_collections.modelyard.core.plugins.module_utils.process.staging import fetch, place, serve, web
 
 #: So often is a file asked for that does not come on in between.
@@ -234,11 +235,11 @@ class _Progress:
             return
         self.shown = passed
         whole = sum(entry["size"] or 0 for entry in entries)
-        words = f"{len(said['done'])} of {len(entries)} files, {said['bytes'] / 2**20:.0f} of {whole / 2**20:.0f} MiB"
+        words = f"{len(said['done'])} of {len(entries)} files, {size(said['bytes'])} of {size(whole)}"
         rate = self.fetched / passed if passed > 1 else 0.0
         if rate and not over:
             left = max(0, whole - said["bytes"]) / rate
-            words += f", {rate / 2**20:.1f} MiB/s, about {_span(left)} left ({said['now']})"
+            words += f", {size(rate)}/s, about {_span(left)} left ({said['now']})"
         self.say(words)
 
 
