@@ -132,6 +132,13 @@ def test_a_gated_model_says_what_is_wanted(tmp_path):
         hub.close()
 
 
+def test_a_hub_that_lists_a_gated_model_and_gives_nothing_of_it(hub, tmp_path):
+    hub.faults = {name: [403] for name in FILES}
+    words = refused(tmp_path / "m", hugging(hub))
+    assert words.startswith("the source lists its files and gives none of the 5 that are needed: 1_Pooling/config.json: ")
+    assert words.count("HTTP 403") == 1 and "A gated model wants a token" in words
+
+
 def test_a_run_that_is_dead_is_gone_on_with_and_one_that_lives_is_not(hub, tmp_path):
     place.prepare(tmp_path / "m")
     place.layout.write_json(place.meta(tmp_path / "m") / "staging.json", {"run": "x 2 2", "by": "eve on lab", "since": "today"})

@@ -25,6 +25,7 @@ ATTEMPTS = 6
 PIECE = 64 * 2**20
 PAUSE_S = 2.0
 SHOW_S = 5.0
+FEW = 5
 
 Say = Callable[[str], None]
 Entry = dict[str, Any]
@@ -116,11 +117,19 @@ def bring(side: Side, found: dict[str, Any], say: Say, put: Callable[[Path], str
             piece = _piece(said, entries, put)
     gone = {name: words for name, words in lost.items() if not stays.get(name)}
     if gone:
-        words = "; ".join(f"{name}: {text}" for name, text in sorted(gone.items()))
-        raise Refused(_with_token(f"all but this is there now: {words}", _status(words), side))
+        raise Refused(_with_token(_without(gone, found), _status(" ".join(gone.values())), side))
     notes += [f"{name} stays as it is, unproven: {words}" for name, words in lost.items()]
     side.ask("end")
     return Told(len(entries), progress.fetched, notes)
+
+
+def _without(gone: dict[str, str], found: dict[str, Any]) -> str:
+    """Which files did not come. A gated model lists its files and gives none of them."""
+    shown = [f"{name}: {text}" for name, text in sorted(gone.items())]
+    if len(gone) == len(found["needed"]):
+        return f"the source lists its files and gives none of the {len(gone)} that are needed: {shown[0]}"
+    more = f"; and {len(shown) - FEW} more" if len(shown) > FEW else ""
+    return f"all but this is there now: {'; '.join(shown[:FEW])}{more}"
 
 
 def _in(name: str, entries: list[Entry]) -> bool:
