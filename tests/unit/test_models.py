@@ -41,15 +41,29 @@ def test_a_model_that_is_to_be_staged_is_no_refusal_until_it_was_tried():
         }
     ]
     assert "  model   /srv/models/tiny-qwen3 (to be staged from huggingface: it is not there)" in text.plan(staged).splitlines()
-    assert ids(plan(HUB, {}, models_made=True)) == ["PF-MODEL-MISSING"]
-    assert plan(HUB, {}, models_made=True)["models"][0]["make"] == ""
+    assert ids(plan(HUB, {}, models_made=models.MADE)) == ["PF-MODEL-MISSING"]
+    assert plan(HUB, {}, models_made=models.MADE)["models"][0]["make"] == ""
 
 
 def test_only_what_is_missing_is_a_reason_and_what_a_source_cannot_mend_is_refused_afterwards():
     half = worlds.listing(files={"tokenizer.json": 0})
     assert plan(HUB, {worlds.MODEL: half})["models"][0]["reason"].startswith("it lacks tokenizer.json or")
-    assert ids(plan(HUB, {worlds.MODEL: half}, models_made=True)) == ["PF-MODEL-INCOMPLETE"]
+    assert ids(plan(HUB, {worlds.MODEL: half}, models_made=models.MADE)) == ["PF-MODEL-INCOMPLETE"]
     assert ids(plan({}, {worlds.MODEL: half})) == ["PF-MODEL-INCOMPLETE"]
+
+
+def test_what_a_source_could_not_mend_is_told_of_models_beside_the_services_too():
+    beside = [{"id": "BAAI/bge-m3", "path": BASE, **HUB}]
+    cut = worlds.listing(damaged={"model.safetensors": "it is cut off"}, template="")
+    assert plan({}, {worlds.MODEL: worlds.listing(), BASE: cut}, beside)["models"][0]["reason"] == "damaged: model.safetensors"
+    found = plan({}, {worlds.MODEL: worlds.listing(), BASE: cut}, beside, models_made=models.STAGED)
+    assert ids(found) == ["PF-MODEL-DAMAGED"] == [item["id"] for item in found["models_refused"]]
+
+
+def test_after_the_staging_there_is_still_something_to_merge():
+    found = plan(MERGE, {BASE: worlds.listing(), ADAPTER: worlds.adapter()}, models_made=models.STAGED)
+    assert [entry["make"] for entry in found["models"]] == ["merge"]
+    assert [entry["make"] for entry in plan(MERGE, {}, models_made=models.MADE)["models"]] == [""]
 
 
 def test_a_merge_comes_after_the_staging_of_what_it_is_made_of_and_brings_its_runtime():
@@ -115,5 +129,5 @@ def test_an_adapter_that_is_served_unmerged_and_still_to_be_staged_is_no_refusal
     survey = worlds.survey(models={worlds.MODEL: worlds.listing(), ADAPTER: GONE})
     found = planner.plan(worlds.intent(lora, models=beside), survey)
     assert ids(found) == [] and found["models"][0]["make"] == "stage"
-    assert ids(planner.plan(worlds.intent(lora, models=beside, models_made=True), survey)) == ["PF-MODEL-ADAPTER"]
+    assert ids(planner.plan(worlds.intent(lora, models=beside, models_made=models.MADE), survey)) == ["PF-MODEL-ADAPTER"]
     assert ids(planner.plan(worlds.intent(lora), survey)) == ["PF-MODEL-ADAPTER"]

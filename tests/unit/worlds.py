@@ -94,7 +94,7 @@ def intent(*services: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "python": "",
         "runtimes": [],
         "models": [],
-        "models_made": False,
+        "models_made": "",
         "wheelhouse": "",
         "wheelhouse_from": {"path": "", "problem": "", "folders": {}},
         "restart": False,

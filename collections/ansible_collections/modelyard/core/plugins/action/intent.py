@@ -81,7 +81,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             wheelhouse=self._expanded(wanted["modelyard_wheelhouse"]),
             wheelhouse_from=_wheelhouse_here(wanted["modelyard_wheelhouse_from"]),
             models=[{**entry, "recipe": ""} for entry in models],
-            models_made=False,
+            models_made="",
             restart=wanted["modelyard_restart"],
             cards_expected=wanted["modelyard_cards_expected"],
             checks=checks,

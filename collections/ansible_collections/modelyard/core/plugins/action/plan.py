@@ -8,7 +8,7 @@ from typing import Any
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.modelyard.core.plugins.module_utils.plan import planner, tables, text
+from ansible_collections.modelyard.core.plugins.module_utils.plan import models, planner, tables, text
 from ansible_collections.modelyard.core.plugins.plugin_utils import chat_template, refuse, surveying
 from ansible_collections.modelyard.core.plugins.plugin_utils.plain import plain
 
@@ -20,8 +20,8 @@ tables.read_all()
 class ActionModule(ActionBase):  # type: ignore[misc]
     """`intent`: result of the action of that name. Register it as plan_result: the plan, and as JSON the survey behind it.
 
-    `show`: print the plan; without it it is only in the result, for a report. `models_made`: what can be done for the models was
-    done, so they are judged as they are.
+    `show`: print the plan; without it it is only in the result, for a report. `models_made`: what this run has done for
+    the models, which are then judged as they are (see module_utils/plan/models.py).
     """
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -29,7 +29,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         result: dict[str, Any] = super().run(tmp, task_vars)
         variables = task_vars or {}
         intent = plain(self._task.args["intent"])
-        intent["models_made"] = boolean(self._task.args.get("models_made", False))
+        intent["models_made"] = str(self._task.args.get("models_made", models.NOTHING))
         said, found = surveying.look(self, surveying.request(intent), variables)
         if found:
             result.update(said)

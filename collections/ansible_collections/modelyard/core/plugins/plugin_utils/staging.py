@@ -22,7 +22,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.process.staging imp
 #: So often is a file asked for that does not come on in between.
 ATTEMPTS = 6
 #: Of what the control node brings, so much a call: what an interruption costs, and what a host needs in its temporary folder.
-PIECE = 64 * 2**20
+PIECE = 256 * 2**20
 PAUSE_S = 2.0
 SHOW_S = 5.0
 FEW = 5
@@ -245,7 +245,7 @@ class _Progress:
         self.shown = passed
         whole = sum(entry["size"] or 0 for entry in entries)
         words = f"{len(said['done'])} of {len(entries)} files, {size(said['bytes'])} of {size(whole)}"
-        rate = self.fetched / passed if passed > 1 else 0.0
+        rate = self.fetched / passed if passed > 1 and self.fetched * 1000 > whole else 0.0  # else it says nothing yet
         if rate and not over:
             left = max(0, whole - said["bytes"]) / rate
             words += f", {size(rate)}/s, about {_span(left)} left ({said['now']})"

@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan import model, model_files, tables
-from ansible_collections.modelyard.core.plugins.module_utils.plan.checkpoint import adapters
+from ansible_collections.modelyard.core.plugins.module_utils.plan.checkpoint import adapters, files
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
 from ansible_collections.modelyard.core.plugins.module_utils.plan.numbers import size
 from ansible_collections.modelyard.core.plugins.module_utils.plan.vllm_table import order
 
 STAGE, MERGE, RECIPE = "stage", "merge", "recipe"
+#: intent["models_made"]: nothing yet, all that have a source, all.
+NOTHING, STAGED, MADE = "", "staged", "made"
 MERGE_PROGRAM = "merge_adapter.py"
 #: Main memory of a merge, as a multiple of the base's weights, and beside them. Measured with peft 0.21.2 (docs/models.md).
 MERGE_FACTOR, MERGE_BESIDE_MIB = 1.5, 1024
@@ -39,9 +41,14 @@ def paths(intent: Mapping[str, Any]) -> List[str]:
     return list(dict.fromkeys(found))
 
 
-def make(entry: Mapping[str, Any], listing: Optional[Mapping[str, Any]]) -> Tuple[str, str]:
-    """(how a model is to be made, why); ('', '') for one that is there, or that nothing says how to make."""
+def make(entry: Mapping[str, Any], listing: Optional[Mapping[str, Any]], done: str) -> Tuple[str, str]:
+    """(how a model is to be made, why); ('', '') for one that is there, or that nothing says how to make.
+
+    `done`: what this run has already done for all of them (see STAGED, MADE). What is wrong after that is a finding.
+    """
     reason = model_files.reason(entry, listing)
+    if done == MADE or (done == STAGED and entry["source"]["from"]):
+        return "", ""
     if reason:
         return STAGE, reason
     absent = not listing or not listing["exists"]
@@ -52,13 +59,14 @@ def make(entry: Mapping[str, Any], listing: Optional[Mapping[str, Any]]) -> Tupl
 
 def needs_merging(intent: Mapping[str, Any], survey: Mapping[str, Any]) -> bool:
     """Is there anything to merge? Then its runtime is wanted, too."""
-    return any(make(entry, survey["models"].get(entry["path"]))[0] == MERGE for entry in wanted(intent))
+    done = intent["models_made"]
+    return any(make(entry, survey["models"].get(entry["path"]), done)[0] == MERGE for entry in wanted(intent))
 
 
 def known(intent: Mapping[str, Any], survey: Mapping[str, Any]) -> Dict[str, Any]:
     """The survey without folders that are still to be staged or made: what they lack now is no finding."""
     models = survey["models"]
-    coming = {e["path"] for e in wanted(intent) if make(e, models.get(e["path"]))[0]} if not intent["models_made"] else ()
+    coming = {e["path"] for e in wanted(intent) if make(e, models.get(e["path"]), intent["models_made"])[0]}
     return {**survey, "models": {path: listing for path, listing in models.items() if path not in coming}}
 
 
@@ -73,7 +81,7 @@ def entries(
         beside = entry in intent["models"]
         if path in found or not (beside or path in pythons):
             continue
-        how, why = ("", "") if intent["models_made"] else make(entry, listing)
+        how, why = make(entry, listing, intent["models_made"])
         words = {MERGE: [entry["merge"]["base"], entry["merge"]["adapter"]]}.get(how, [])
         found[path] = {
             "id": entry["id"],
@@ -93,7 +101,8 @@ def entries(
 def findings(intent: Mapping[str, Any], survey: Mapping[str, Any]) -> List[Dict[str, str]]:
     """What stands in the way of staging and merging; services' models themselves are judged by the planner."""
     found: List[Dict[str, str]] = []
-    coming = {e["path"] for e in wanted(intent) if make(e, survey["models"].get(e["path"]))[0] in (STAGE, RECIPE)}
+    done = intent["models_made"]
+    coming = {e["path"] for e in wanted(intent) if make(e, survey["models"].get(e["path"]), done)[0] in (STAGE, RECIPE)}
     for entry in {entry["path"]: entry for entry in wanted(intent)}.values():
         listing = survey["models"].get(entry["path"])
         where = f"{survey['host']['name']}:{entry['path']}"
@@ -107,8 +116,11 @@ def findings(intent: Mapping[str, Any], survey: Mapping[str, Any]) -> List[Dict[
             what = f"files of {entry['id']} were written after they were staged and hashed: {names}"
             do = "check them: playbooks/models.yml -e model_verify=full; where their hashes are right, this ends"
             found.append(finding("PF-MODEL-CHANGED", where, what, do))
-        if make(entry, listing)[0] == MERGE:
+        if make(entry, listing, done)[0] == MERGE:
             found += _merge(entry, survey, coming)
+        elif done and listing and entry in intent["models"] and not listing["adapter"]:
+            about = {"name": entry["id"], "engine": {"runner": "pooling"}}  # nothing is said of a chat template
+            found += files.findings(about, listing, where)
     return found
 
 

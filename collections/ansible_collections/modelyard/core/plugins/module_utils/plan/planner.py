@@ -129,7 +129,7 @@ def _service(
     engine = launch.engine_findings(wanted["engine"], table, where)
     findings += engine
     listing = survey["models"].get(wanted["model"]["path"])
-    how, why = ("", "") if intent["models_made"] else models.make(wanted["model"], listing)
+    how, why = models.make(wanted["model"], listing, intent["models_made"])
     if not how:  # else it is judged when it is made
         findings += _model(wanted, listing, models.known(intent, survey), chosen["vllm_release"].partition("+")[0])
     findings += choices.findings(choice, survey, where)
