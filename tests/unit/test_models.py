@@ -31,6 +31,7 @@ def test_a_model_that_is_to_be_staged_is_no_refusal_until_it_was_tried():
             "id": "tiny-qwen3",
             "path": worlds.MODEL,
             "source": {**worlds.model(**HUB)["source"]},
+            "from": "huggingface",
             "make": "stage",
             "reason": "it is not there",
             "there": False,
@@ -131,3 +132,11 @@ def test_an_adapter_that_is_served_unmerged_and_still_to_be_staged_is_no_refusal
     assert ids(found) == [] and found["models"][0]["make"] == "stage"
     assert ids(planner.plan(worlds.intent(lora, models=beside, models_made=models.MADE), survey)) == ["PF-MODEL-ADAPTER"]
     assert ids(planner.plan(worlds.intent(lora), survey)) == ["PF-MODEL-ADAPTER"]
+
+
+def test_a_service_may_name_a_folder_that_is_staged_beside_the_services():
+    beside = [{"id": "Qwen/Qwen3-14B", "path": worlds.MODEL, **HUB}]
+    found = plan({}, {}, beside)
+    assert ids(found) == [] and [entry["make"] for entry in found["models"]] == ["stage"]
+    assert "  model   /srv/models/tiny-qwen3 (to be staged from huggingface: it is not there)" in text.plan(found).splitlines()
+    assert ids(plan({}, {}, beside, models_made=models.MADE)) == ["PF-MODEL-MISSING"]

@@ -1,7 +1,7 @@
 """The models of a host: what is to be staged, merged or made by a recipe before anything is started. Pure functions.
 
-An entry: {id, path, source, make (stage, merge, recipe or ''), reason, there, written (it has a manifest), program, arguments,
-python}.
+An entry: {id, path, source, from, make (stage, merge, recipe or ''), reason, there, written (it has a manifest), program,
+arguments, python}.
 """
 
 from __future__ import annotations
@@ -57,6 +57,16 @@ def make(entry: Mapping[str, Any], listing: Optional[Mapping[str, Any]], done: s
     return (RECIPE, "it is not there") if absent and entry["recipe"] else ("", "")
 
 
+def maker(path: str, intent: Mapping[str, Any], survey: Mapping[str, Any]) -> Tuple[Mapping[str, Any], str, str]:
+    """(the entry that makes the model of a folder, how, why): a service may name a folder that modelyard_models makes."""
+    named = [entry for entry in wanted(intent) if entry["path"] == path]
+    for entry in named:
+        how, why = make(entry, survey["models"].get(path), intent["models_made"])
+        if how:
+            return entry, how, why
+    return named[0], "", ""
+
+
 def needs_merging(intent: Mapping[str, Any], survey: Mapping[str, Any]) -> bool:
     """Is there anything to merge? Then its runtime is wanted, too."""
     done = intent["models_made"]
@@ -76,17 +86,17 @@ def entries(
     """Each folder once, in the order in which they are made. `merging`: path of the runtime that merges."""
     pythons = {service["model"]["path"]: service["runtime"]["path"] for service in services if service["concerned"]}
     found: Dict[str, Dict[str, Any]] = {}
-    for entry in wanted(intent):
-        path, listing = entry["path"], survey["models"].get(entry["path"])
-        beside = entry in intent["models"]
-        if path in found or not (beside or path in pythons):
-            continue
-        how, why = make(entry, listing, intent["models_made"])
+    for path in dict.fromkeys(entry["path"] for entry in wanted(intent)):
+        listing = survey["models"].get(path)
+        entry, how, why = maker(path, intent, survey)
+        if path not in pythons and all(path != beside["path"] for beside in intent["models"]):
+            continue  # of a service that this run leaves alone
         words = {MERGE: [entry["merge"]["base"], entry["merge"]["adapter"]]}.get(how, [])
         found[path] = {
             "id": entry["id"],
             "path": path,
             "source": {**entry["source"], "repo": entry["source"]["repo"] or entry["id"]},
+            "from": entry["source"]["from"],
             "make": how,
             "reason": why,
             "there": bool(listing and listing["exists"]),
@@ -103,9 +113,9 @@ def findings(intent: Mapping[str, Any], survey: Mapping[str, Any]) -> List[Dict[
     found: List[Dict[str, str]] = []
     done = intent["models_made"]
     coming = {e["path"] for e in wanted(intent) if make(e, survey["models"].get(e["path"]), done)[0] in (STAGE, RECIPE)}
-    for entry in {entry["path"]: entry for entry in wanted(intent)}.values():
-        listing = survey["models"].get(entry["path"])
-        where = f"{survey['host']['name']}:{entry['path']}"
+    for path in dict.fromkeys(entry["path"] for entry in wanted(intent)):
+        listing, (entry, how, _) = survey["models"].get(path), maker(path, intent, survey)
+        where = f"{survey['host']['name']}:{path}"
         other = model_files.of_another(entry, listing)
         if other:
             what = f"the folder of {entry['id']} holds {other}, and something else is wanted"
@@ -116,7 +126,7 @@ def findings(intent: Mapping[str, Any], survey: Mapping[str, Any]) -> List[Dict[
             what = f"files of {entry['id']} were written after they were staged and hashed: {names}"
             do = "check them: playbooks/models.yml -e model_verify=full; where their hashes are right, this ends"
             found.append(finding("PF-MODEL-CHANGED", where, what, do))
-        if make(entry, listing, done)[0] == MERGE:
+        if how == MERGE:
             found += _merge(entry, survey, coming)
         elif done and listing and entry in intent["models"] and not listing["adapter"]:
             about = {"name": entry["id"], "engine": {"runner": "pooling"}}  # nothing is said of a chat template

@@ -129,7 +129,7 @@ def _service(
     engine = launch.engine_findings(wanted["engine"], table, where)
     findings += engine
     listing = survey["models"].get(wanted["model"]["path"])
-    how, why = models.make(wanted["model"], listing, intent["models_made"])
+    making, how, why = models.maker(wanted["model"]["path"], intent, survey)
     if not how:  # else it is judged when it is made
         findings += _model(wanted, listing, models.known(intent, survey), chosen["vllm_release"].partition("+")[0])
     findings += choices.findings(choice, survey, where)
@@ -174,7 +174,7 @@ def _service(
         "topology": dict(wanted["topology"]),
         "listen": dict(wanted["listen"]),
         "gateway": gateway.settings(wanted),
-        "model": {**wanted["model"], "fingerprint": fingerprint, "make": how, "reason": why},
+        "model": {**wanted["model"], "fingerprint": fingerprint, "make": how, "reason": why, "from": making["source"]["from"]},
         "engine": dict(wanted["engine"]),
         "start": dict(wanted["start"]),
         "logs": dict(wanted["logs"]),

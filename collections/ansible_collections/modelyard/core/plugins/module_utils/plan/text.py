@@ -144,7 +144,7 @@ def _url(host: str, port: int) -> str:
 
 def _presence(model: Mapping[str, Any]) -> str:
     if model["make"] == "stage":
-        return f"to be staged from {model['source']['from']}: {model['reason']}"
+        return f"to be staged from {model['from']}: {model['reason']}"
     if model["make"]:
         return "to be merged" if model["make"] == "merge" else "to be made"
     return "there" if model["fingerprint"] else "missing"
