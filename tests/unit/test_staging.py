@@ -258,6 +258,14 @@ def test_two_runs_at_once(hub, tmp_path):
     serve.answer("step", params(tmp_path / "m", hugging(hub), offer))
 
 
+def test_a_mirror_that_does_not_tell_lengths(hub, tmp_path):
+    hub.faults = {"model.safetensors": [405, None, None]}
+    hub.sums = True
+    said, troubles, offer = staged(tmp_path / "m", mirrored(hub))
+    assert [entry["size"] for entry in offer["needed"] if entry["name"] == "model.safetensors"] == [None]
+    assert lies(tmp_path / "m") and not troubles and not said["failed"]
+
+
 def test_a_mirror_that_lists_nothing_is_known_by_its_sums(hub, tmp_path):
     hub.listing = False
     with pytest.raises(serve.Failed, match=r"HTTP 403.*switch its listing on \(autoindex\), or put a SHA256SUMS beside"):

@@ -181,7 +181,12 @@ def _pages(page: str, root: str, own: Mapping[str, str], depth: int) -> List[str
 def size_of(entry: Mapping[str, Any], source: Mapping[str, Any], token: str) -> Optional[int]:
     """How long a file of a mirror is, by its server; None where it does not say. Raises web.Trouble."""
     asked = {**headers(source, token), "Accept-Encoding": "identity"}
-    answer = web.ask(entry["url"], asked, "HEAD")
+    try:
+        answer = web.ask(entry["url"], asked, "HEAD")
+    except web.Trouble as exc:
+        if exc.status in (405, 501):  # it gives files and no answer to this question
+            return None
+        raise
     answer.close()
     said = str(answer.headers.get("Content-Length") or "")
     return int(said) if said.isdigit() else None
