@@ -14,6 +14,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan import tables
 from ansible_collections.modelyard.core.plugins.module_utils.process import runtime
 from ansible_collections.modelyard.core.plugins.module_utils.survey import wheelhouse as seen
 from ansible_collections.modelyard.core.plugins.plugin_utils.wheels import Target
+from harness import BIN, ROOT
 from packages import TORCH, wheel
 
 LOCK = "# a lock\ntorch==2.13.0+cpu\ntransformers==5.0\nvllm-cpu==0.32.0\nold==1 ; python_full_version < '3.0'\n"
@@ -128,3 +129,33 @@ def test_another_build_of_torch_is_refused_though_it_imports(tmp_path: Path, ind
 def test_a_folder_that_cannot_be_read_is_said() -> None:
     assert seen.look("/nonexistent/wheels")["problem"] == "it cannot be looked into: No such file or directory"
     assert seen.look("")["folders"] == {}
+
+
+def test_wheels_are_copied_once_in_portions_that_stay_and_count_when_all_are_there(tmp_path: Path, index: Path) -> None:
+    folder, there = make(tmp_path / "to"), tmp_path / "host" / "wheels"
+    wheels = sorted(path.name for path in folder.glob("*.whl"))
+
+    def copy(*words: str) -> tuple[bool, list[str], str]:
+        """(changed, copied, all it said); a portion for each wheel."""
+        arguments = f"source={folder} folder={there} portion_mib=0.000001"
+        command = ["-i", "host-a,", "-c", "local", "-m", "modelyard.core.wheels_copy", "-a", arguments, "host-a", *words]
+        environment = {**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_PYTHON_INTERPRETER": sys.executable}
+        done = subprocess.run(
+            [str(BIN / "ansible"), *command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
+        said = done.stdout + done.stderr
+        return "changed: true" in said, [name for name in wheels if f"- {name}" in said], said
+
+    changed, copied, said = copy("--check")
+    assert (changed, copied, there.exists()) == (True, wheels, False), said
+    # The last one arrives damaged: what came before it stays, and the folder does not count.
+    whole = (folder / wheels[-1]).read_bytes()
+    (folder / wheels[-1]).write_bytes(whole[:-1] + b"x")
+    said = copy()[2]
+    assert f"{wheels[-1]} is not what wheelhouse.json of the control node says" in said
+    assert sorted(path.name for path in there.iterdir()) == wheels[:-1]
+    (folder / wheels[-1]).write_bytes(whole)
+    changed, copied, said = copy()
+    assert (changed, copied) == (True, wheels[-1:]), said
+    assert seen.damaged(str(there)) == []
+    assert copy()[:2] == (False, [])

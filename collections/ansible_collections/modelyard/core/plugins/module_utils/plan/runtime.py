@@ -142,9 +142,14 @@ def _wheels(intent: Mapping[str, Any], survey: Mapping[str, Any]) -> Dict[str, A
         return dict(here)
     # A folder that is not there yet is made by the copy.
     problem = source["problem"] and f"{source['path']} on the control node: {source['problem']}"
-    # One that is not whole is made so by the copy, as after one that was interrupted.
-    whole = {name: made for name, made in here["folders"].items() if not made["problem"] or name not in source["folders"]}
-    return {"path": here["path"], "problem": problem, "folders": {**source["folders"], **whole}}
+    # One that is not whole, or of an older lock, is made anew by the copy.
+    kept = {name: made for name, made in here["folders"].items() if _is_of(made, source["folders"].get(name))}
+    return {"path": here["path"], "problem": problem, "folders": {**source["folders"], **kept}}
+
+
+def _is_of(made: Mapping[str, Any], offered: Optional[Mapping[str, Any]]) -> bool:
+    """Is a wheelhouse of the host the one that would be copied, and whole? Without one to copy it stands for itself."""
+    return offered is None or (not made["problem"] and made.get("digest") == offered.get("digest"))
 
 
 def _lock(

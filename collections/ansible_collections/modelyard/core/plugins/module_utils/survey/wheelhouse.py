@@ -34,8 +34,10 @@ def look(path: str) -> Dict[str, Any]:
         if made is None:
             continue
         files = made.pop("files", {})
-        wrong = _sizes(Path(path) / name, files)
-        found["folders"][name] = {**made, "wheels": len(files), "problem": _words(wrong)}
+        differ = _sizes(Path(path) / name, files)
+        denied = [file for file in files if file not in differ and not os.access(f"{path}/{name}/{file}", os.R_OK)]
+        problem = _words(differ) or (f"this user may not read {len(denied)} of its files: {denied[0]}" if denied else "")
+        found["folders"][name] = {**made, "wheels": len(files), "problem": problem}
     return found
 
 
@@ -44,31 +46,36 @@ def damaged(folder: str) -> List[str]:
     made = layout.read_json(Path(folder) / MANIFEST)
     if made is None:
         return [MANIFEST]
-    files = made.get("files", {})
-    wrong = _sizes(Path(folder), files)
-    return wrong + [name for name, fact in files.items() if name not in wrong and _sha256(Path(folder) / name) != fact["sha256"]]
+    return wrong(Path(folder), made.get("files", {}))
+
+
+def wrong(folder: Path, files: Dict[str, Any]) -> List[str]:
+    """Names of files that are missing or not what they should be; what has the right size is read."""
+    found = _sizes(folder, files)
+    return found + [name for name, fact in files.items() if name not in found and sha256(folder / name) != fact["sha256"]]
 
 
 def _sizes(folder: Path, files: Dict[str, Any]) -> List[str]:
     """Names of files that are missing or have another size."""
-    wrong = []
+    found = []
     for name, fact in files.items():
         try:
             size = (folder / name).stat().st_size
         except OSError:
             size = -1
         if size != fact["size"]:
-            wrong.append(name)
-    return wrong
+            found.append(name)
+    return found
 
 
-def _words(wrong: List[str]) -> str:
-    if not wrong:
+def _words(names: List[str]) -> str:
+    if not names:
         return ""
-    return f"{len(wrong)} of its files are missing or have another size: {', '.join(wrong[:3])}{' ...' if len(wrong) > 3 else ''}"
+    return f"{len(names)} of its files are missing or have another size: {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}"
 
 
-def _sha256(path: Path) -> str:
+def sha256(path: Path) -> str:
+    """Of a file; empty for one that cannot be read."""
     sums = hashlib.sha256()
     try:
         with path.open("rb") as wheel:
