@@ -223,3 +223,15 @@ def test_the_way_back_to_another_runtime_makes_nothing_and_moves_only_the_path()
         assert planned_now["runtime"]["present"]
         assert planned_now["instances"][0]["argv"][0] == f"{paths[name]}/bin/vllm"
     assert len(set(paths.values())) == 2
+
+
+@pytest.mark.parametrize(
+    ("dtk", "path"), [("25.04.1", "/opt/vllm-25.04.1"), ("26.04", "/opt/vllm-26.04"), ("", "/opt/vllm-{dtk}")]
+)
+def test_the_environment_is_that_of_the_hosts_dtk(dtk, path):
+    seen = worlds.hygon()
+    seen["stack"]["dtk"] = {"path": "/opt/dtk", "version": dtk}
+    seen["runtimes"]["/opt/vllm-26.04"] = {"exists": True, "complete": False, "error": "", "vllm": DTK, "contents": {}}
+    plan = planner.plan(worlds.intent(worlds.dcu_service(runtime_path="/opt/vllm-{dtk}")), seen)
+    assert plan["services"][0]["runtime"]["path"] == path
+    assert ("PF-RUNTIME-BROKEN" in {f["id"] for f in plan["findings"]}) == (dtk != "26.04")

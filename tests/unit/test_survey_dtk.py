@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible_collections.modelyard.core.plugins.module_utils.survey import dtk
+from ansible_collections.modelyard.core.plugins.module_utils.survey import dtk, host
 
 #: As the vendor's: variables that are not set, folders before PATH, output, and a choice of cards.
 ENV = """
@@ -97,3 +97,13 @@ def test_nothing_of_another_user_is_run(tmp_path: Path) -> None:
     os.chown(folder / "env.sh", 65534, 65534)
     assert "env.sh belongs to nobody" in dtk.look(str(tmp_path))["problem"]
     assert not (tmp_path / "ran").exists()
+
+
+def test_an_environment_is_looked_for_by_the_release_of_the_dtk(tmp_path: Path) -> None:
+    place(tmp_path, None, "25.04.1")
+    (tmp_path / "vllm-25.04.1").mkdir()
+    wanted = [f"{tmp_path}/vllm-{{dtk}}"]
+    seen = host.look(host.Request(str(tmp_path / "home"), runtimes=wanted, sysroot=str(tmp_path)))
+    assert [(path, found["exists"]) for path, found in seen["runtimes"].items()] == [(f"{tmp_path}/vllm-25.04.1", True)]
+    seen = host.look(host.Request(str(tmp_path / "home"), runtimes=wanted, sysroot=str(tmp_path / "other")))
+    assert [found["exists"] for found in seen["runtimes"].values()] == [False]

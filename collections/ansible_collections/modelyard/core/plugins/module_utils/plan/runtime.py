@@ -8,7 +8,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan import tables,
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
 from ansible_collections.modelyard.core.plugins.module_utils.plan.intent import nearest
 from ansible_collections.modelyard.core.plugins.module_utils.plan.runtime_id import runtime_id
-from ansible_collections.modelyard.core.plugins.module_utils.survey import libraries
+from ansible_collections.modelyard.core.plugins.module_utils.survey import dtk, libraries
 
 LOADER_PATH = "LD_LIBRARY_PATH"
 
@@ -37,7 +37,9 @@ def choose(
     is that text as it was found, `vllm_table` the upstream release whose options hold; empty where there is none.
     """
     known, findings = _lock(wanted, backend, where)
-    path = wanted["runtime_path"] or (_path(known, intent, survey) if known else "")
+    release_of_dtk = str((survey["stack"].get("dtk") or {}).get("version", ""))
+    own_path = dtk.filled(wanted["runtime_path"], release_of_dtk)
+    path = own_path or (_path(known, intent, survey) if known else "")
     seen = survey["runtimes"].get(path) or {}
     place = f"{survey['host']['name']}:{path}"
     findings += _state(wanted, backend, seen, place, where)

@@ -28,6 +28,8 @@ SCRIPT = 'bash -n "$1" || exit; set +u; . "$1" >/dev/null 2>&1 </dev/null; print
 NOT_ITS_OWN = re.compile(r"PWD|OLDPWD|SHLVL|_|HOME|LANG|\w+_VISIBLE_DEVICES")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 NONE: Dict[str, Any] = {"path": "", "version": "", "beside": {}, "environment": {}, "problem": ""}
+#: Stands in the path of an environment for the release of the host's DTK.
+RELEASE = "{dtk}"
 VERSION = re.compile(r"[0-9]+(?:\.[0-9]+)+")
 
 
@@ -56,6 +58,11 @@ def version(folder: str) -> str:
     said = VERSION.search(_text(f"{folder}/.dtk_version"))
     named = re.search(r"dtk-([0-9]+(?:\.[0-9]+)+)", os.path.realpath(folder))
     return said.group(0) if said else named.group(1) if named else ""
+
+
+def filled(path: str, release: str) -> str:
+    """The path of an environment on a host with this DTK; as it is where there is none."""
+    return path.replace(RELEASE, release) if release else path
 
 
 def _beside(sysroot: str) -> Dict[str, str]:

@@ -21,6 +21,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.survey import (
     deployed,
     device_files,
     disks,
+    dtk,
     kernel_log,
     libraries,
     limits,
@@ -180,7 +181,7 @@ def look(request: Request) -> Dict[str, Any]:
         "raw": raw,
         "baseline": layout.read_json(Path(request.home) / "cards.json") or {},
         "lock": layout.read_json(Path(request.home) / "lock"),
-        "runtimes": _runtimes(request.runtimes, ours),
+        "runtimes": _runtimes(_filled(request), ours),
         "wheelhouse": wheelhouse.look(request.wheelhouse),
         "libraries": libraries.look(request.libraries, request.library_folders),
         "models": {path: models.model_listing(path) for path in request.models},
@@ -232,6 +233,14 @@ def _places(request: Request) -> Dict[str, List[str]]:
     for path, purpose in ((request.home, "home"), (runtimes_dir or request.home, "runtimes"), ("/tmp", "temporary files")):
         wanted.setdefault(path, []).append(purpose)
     return wanted
+
+
+def _filled(request: Request) -> List[str]:
+    """Environments that are named by the host's DTK, with its release."""
+    named = any(dtk.RELEASE in path for path in request.runtimes)
+    place = device_files.below(request.sysroot, f"{dtk.FOLDER}/{dtk.POINTER}")
+    release = dtk.version(place) if named and os.path.exists(place) else ""
+    return [dtk.filled(path, release) for path in request.runtimes]
 
 
 def _runtimes(paths: Sequence[str], ours: Mapping[str, Mapping[str, Any]]) -> Dict[str, Any]:
