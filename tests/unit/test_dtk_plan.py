@@ -103,6 +103,9 @@ def test_what_the_inventory_cannot_mean_is_told_all_at_once() -> None:
     found = [(f["id"], f["where"]) for f in dtk.wishes("box", wrong)]
     names = ["hygon_dtk_driver", "hygon_dtk_tarball", "hygon_dtk_sha256", "hygon_dtk_driver_sha256"]
     assert found == [("DT-WANTED", f"box:{name}") for name in names]
+    (found_one,) = dtk.wishes("box", {**ARGS, "tarball": "https://me:secret@mirror/DTK-26.04.tgz"})
+    assert "holds a password" in found_one["what"]
+    assert "secret" not in str(found_one)
     assert [f["where"] for f in dtk.wishes("box", {**ARGS, "dtk": ""})] == ["box:modelyard_stack.dtk"]
     assert [f["where"] for f in dtk.wishes("box", {**ARGS, "tarball": ""})] == ["box:hygon_dtk_state"]
 

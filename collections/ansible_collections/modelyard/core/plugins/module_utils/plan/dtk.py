@@ -14,6 +14,8 @@ NOTHING = "Nothing was changed"
 TARBALL = re.compile(r"DTK-(?P<dtk>[0-9]+(?:\.[0-9]+)+)\S*\.(?:tar\.gz|tgz|tar\.xz|tar)")
 #: `rock-<base>-<driver>-V<build>.run`; the base is left out of newer names.
 PACKAGE = re.compile(r"rock-(?:[0-9]+(?:\.[0-9]+)+-)?(?P<driver>[0-9]+(?:\.[0-9]+)+-V[0-9A-Za-z.]+?)(?:\.aio)?\.run")
+#: What stands in an inventory shows in outputs.
+SECRET = re.compile(r"https?://[^/]*@")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 #: What an installation leaves free beside what it unpacks, MiB. A choice.
 SPARE_MIB = 1024
@@ -68,7 +70,9 @@ def wishes(host: str, args: Mapping[str, Any]) -> Findings:
         ("hygon_dtk_tarball", args["tarball"], dtk_of(args["tarball"])),
         ("hygon_dtk_driver", args["package"], driver_of(args["package"])),
     ):
-        if file and not said:
+        if SECRET.match(file):
+            wrong(name, "the address of the mirror holds a password", "name a mirror without one, or bring the file to the host")
+        elif file and not said:
             wrong(name, f"{file} is not called as the vendor calls it", "keep the vendor's file name: it says the release")
     if args["tarball"] and dtk_of(args["tarball"]) not in ("", args["dtk"]) and args["dtk"]:
         what = f"it is DTK {dtk_of(args['tarball'])}, and modelyard_stack.dtk is {args['dtk']}"

@@ -52,20 +52,18 @@ def fetch(address: str, folder: Path) -> Path:
     shown = address.partition("?")[0]
     request = urllib.request.Request(address, headers={"Range": f"bytes={have}-"} if have else {})
     try:
-        with (
-            urllib.request.urlopen(request, timeout=LIMIT_S) as answer,
-            half.open("ab" if answer.status == 206 else "wb") as file,
-        ):
-            shutil.copyfileobj(answer, file, CHUNK)
+        with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
+            rest = answer.status == 206
+            with half.open("ab" if rest else "wb") as file:
+                shutil.copyfileobj(answer, file, CHUNK)
             said = answer.headers.get("Content-Length")
-            before = have if answer.status == 206 else 0
     except urllib.error.HTTPError as exc:
         if exc.code != 416:  # all of it is there
             raise Failed(f"{shown}: HTTP {exc.code}") from exc
     except (OSError, ValueError) as exc:
         raise Failed(f"{shown}: {exc}") from exc
     else:
-        got = half.stat().st_size - before
+        got = half.stat().st_size - (have if rest else 0)
         if said and int(said) != got:
             raise Failed(f"{shown}: the connection ended after {got} of {said} bytes; the next run goes on from there")
     half.replace(place)
