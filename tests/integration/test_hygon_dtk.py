@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import http.server
@@ -262,3 +263,22 @@ def test_the_playbook_shows_and_installs_when_it_is_asked_to(tmp_path: Path, roo
     assert not (root / "opt/dtk").exists()
     assert "changed=1" in play(*asked)
     assert (root / "opt/dtk").readlink() == Path("dtk-26.04")
+
+
+def test_a_disk_that_gets_full_leaves_nothing_behind(
+    tmp_path: Path, root: Path, change: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tarball = archive(tmp_path)
+    extract = tarfile.TarFile.extract
+
+    def until_it_is_full(self: tarfile.TarFile, member: tarfile.TarInfo, *args: Any, **more: Any) -> None:
+        if member.name.endswith("env.sh"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        extract(self, member, *args, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tarfile.TarFile, "extract", until_it_is_full)
+        ((id, what),) = told(change(tarball=str(tarball), sha256=sums(tarball)))
+    assert (id, "No space left on device; done before: nothing" in what) == ("DT-FAILED", True)
+    assert names(root / "opt") == ["hyhal"]
+    assert told(change(tarball=str(tarball), sha256=sums(tarball))) == []

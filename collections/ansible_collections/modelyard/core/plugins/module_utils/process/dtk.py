@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan import dtk as plan
 from ansible_collections.modelyard.core.plugins.module_utils.plan.dtk import Findings, Step
-from ansible_collections.modelyard.core.plugins.module_utils.process import fetched, proc, unpack
+from ansible_collections.modelyard.core.plugins.module_utils.process import fetched, proc, unpack, wheels
 from ansible_collections.modelyard.core.plugins.module_utils.survey import dtk as survey
 from ansible_collections.modelyard.core.plugins.module_utils.survey import host, tool
 from ansible_collections.modelyard.core.plugins.module_utils.survey.device_files import below
@@ -61,6 +61,7 @@ class Change:
             return Outcome(found, todo, False, "" if found else plan.reload_reason(self._driver(), self.args["package"]))
         done: List[Step] = []
         try:
+            Path(below(self.root, survey.FOLDER)).mkdir(mode=0o755, exist_ok=True)
             with unpack.alone(Path(below(self.root, survey.FOLDER))):
                 for step in todo:
                     self._do(step, files)
@@ -139,7 +140,7 @@ class Change:
             "user": self.seen["host"]["user"],
             "files": files,
             "archive": unpack.look(tarball["path"]) if "unpack" in kinds and whole else empty,
-            "free_mib": shutil.disk_usage(below(self.root, survey.FOLDER)).free >> 20,
+            "free_mib": wheels.free_mib(below(self.root, survey.FOLDER)),
             "kernel": self.seen["host"]["kernel"],
             "headers": running["headers"] if running else None,
             "programs": [name for name in plan.TOOLS if not self._find(name)] if "driver" in kinds else [],
@@ -201,6 +202,10 @@ class Change:
         there = self._driver()["on_disk"]
         if plan.number(there) != plan.number(wanted):
             raise Failed(f"{Path(package).name} ended well, and this kernel has {there or 'no module of the driver'}: see {LOG}")
+        if self.root == "/" and self._find(
+            "systemctl"
+        ):  # the driver's own service, where it runs; the vendor's guides ask for it
+            tool.run([self._find("systemctl"), "try-restart", "hymgr.service"], TOOL_LIMIT_S)
 
     def _unpack(self, tarball: str) -> None:
         release = str(self.args["dtk"])
