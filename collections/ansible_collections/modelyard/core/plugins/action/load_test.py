@@ -30,7 +30,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     """Arguments: `service` of the plan, `intent`, `options` (the role's inputs without their prefix)."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Returns `record`; fails when the limits were not kept or the test could not be carried out."""
+        """Returns `path` and, when it passed, `record`. Fails when limits were not kept or the test could not be carried out."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         args, variables = plain(self._task.args), task_vars or {}
         service, intent, name = args["service"], args["intent"], args["service"]["name"]
@@ -64,18 +64,25 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 
         Only the one that bears our id. Where even that fails it ends by itself, because nobody looks.
         """
-        before: dict[int, Any] = {}
+        before: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+        def once() -> None:
+            for number in before:
+                signal.signal(number, signal.SIG_IGN)
 
         def asked(number: int, _: Any) -> None:
+            once()  # Ansible sends SIGTERM right behind SIGINT, which would end what is done about the first
             raise Ended(number)
 
-        with contextlib.suppress(ValueError):  # signals are for the main thread, which this is as a rule
-            before.update({number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)})
+        try:
+            for number in before:
+                signal.signal(number, asked)
+        except ValueError:  # signals are for the main thread, which this is as a rule
+            before.clear()
         try:
             yield
         except BaseException as exc:
-            for number in before:
-                signal.signal(number, signal.SIG_IGN)
+            once()
             with contextlib.suppress(Exception):
                 call.module(self, "load_test", {**common, "state": "stop"}, variables)
             number = exc.args[0] if isinstance(exc, Ended) else 0
@@ -121,7 +128,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             return result
         record = ended["record"]
         display.display("\n" + report.report(record, host))
-        result.update(record=record, path=ended["path"])
+        result.update(path=ended["path"])
         if ended["not_kept"]:
             result.update(failed=True, msg=f"{name}: {ended['not_kept']}; its figures stand above")
         elif not record["passed"]:
@@ -130,5 +137,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 failed=True, msg=f"{name} did not pass its load test: {complaints}. Record: {ended['path']}. {NOTHING_ELSE}"
             )
         else:
+            # Of a failure Ansible prints all that is returned: a hundred lines between the report and its reason.
+            result["record"] = record
             display.display(f"  Record: {ended['path']}")
         return result
