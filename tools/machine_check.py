@@ -28,6 +28,18 @@ def available_memory_mib():
     return None
 
 
+def missing_packages():
+    """What the engine needs of the system, as text."""
+    found = []
+    if shutil.which("g++") is None:
+        found.append("there is no g++, which PyTorch calls on CPUs. On Debian or Ubuntu: apt-get install g++")
+    try:
+        ctypes.CDLL("libnuma.so.1")
+    except OSError:
+        found.append("there is no libnuma.so.1, which the CPU build of vLLM loads. On Debian or Ubuntu: apt-get install libnuma1")
+    return found
+
+
 def findings(purpose):
     """Every reason why it would not work, as text."""
     need = NEED[purpose]
@@ -54,12 +66,8 @@ def findings(purpose):
         found.append("%d MiB of memory are free, about %d are needed. Close something large." % (memory, need["memory_mib"]))
     if shutil.which("bash") is None:
         found.append("there is no bash, which the launch scripts are written for.")
-    if shutil.which("g++") is None:
-        found.append("there is no g++, which PyTorch calls on CPUs. On Debian or Ubuntu: apt-get install g++")
-    try:
-        ctypes.CDLL("libnuma.so.1")
-    except OSError:
-        found.append("there is no libnuma.so.1, which the CPU build of vLLM loads. On Debian or Ubuntu: apt-get install libnuma1")
+    if purpose != "test" or os.geteuid() != 0 or shutil.which("apt-get") is None:  # else the tests install what they need
+        found += missing_packages()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
     if cores < 2:
         found.append("there is one CPU core; tensor parallel over two ranks needs two.")

@@ -79,3 +79,14 @@ def test_an_old_python_gets_the_plain_words_and_no_traceback(name):
     assert "3.11, 3.12 or 3.13 is needed" in said.stdout
     assert "Traceback" not in said.stderr
     assert sys.version_info >= (3, 11)
+
+
+@pytest.mark.parametrize(
+    ("purpose", "user", "said"), [("test", 0, []), ("test", 1000, ["g++", "libnuma"]), ("demo", 0, ["g++", "libnuma"])]
+)
+def test_what_the_tests_install_themselves_stops_nobody(check, monkeypatch, purpose, user, said):
+    monkeypatch.setattr(check.os, "geteuid", lambda: user)
+    monkeypatch.setattr(check.shutil, "which", lambda program: None if program == "g++" else f"/usr/bin/{program}")
+    monkeypatch.setattr(check.ctypes, "CDLL", no_library)
+    found = check.findings(purpose)
+    assert [word for word in ("g++", "libnuma") if any(word in text for text in found)] == said
