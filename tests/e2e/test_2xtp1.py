@@ -33,7 +33,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         listen={"host": "127.0.0.1", "base_port": base},
         gateway={"kind": "modelyard", "host": "127.0.0.1", "port": base + 2, "drain_s": 30},
     )
-    made.services[0]["environment"]["PYTHONPATH"] = str(ROOT / "tests/e2e/spoilt")
+    made.services[0]["environment"].update(PYTHONPATH=str(ROOT / "tests/e2e/faults"), ENGINE_FAULT="two grammars")
     yield from torn_down(made)
 
 

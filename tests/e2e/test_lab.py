@@ -16,7 +16,7 @@ from harness import ROOT
 
 pytestmark = pytest.mark.e2e
 LIMIT_S = 300
-#: Faults of tests/e2e/lab_faults, and what is said of them.
+#: Faults of tests/e2e/faults, and what is said of them.
 FAULTS = {"leak": "is held 0 times, by nobody", "crash": "without computed tokens"}
 
 
@@ -48,8 +48,8 @@ def order(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
 
 def worked(python: Path, order: dict[str, Any], fault: str = "") -> dict[str, Any]:
     """The result of an order."""
-    paths = [str(ROOT / "roles/lab/files"), *([str(ROOT / "tests/e2e/lab_faults")] if fault else [])]
-    environment = {**os.environ, "PYTHONPATH": ":".join(paths), "LAB_FAULT": fault}
+    paths = [str(ROOT / "roles/lab/files"), *([str(ROOT / "tests/e2e/faults")] if fault else [])]
+    environment = {**os.environ, "PYTHONPATH": ":".join(paths), "ENGINE_FAULT": fault}
     words = [str(python), "-m", "modelyard_lab"]
     done = subprocess.run(
         words, input=json.dumps(order), env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False

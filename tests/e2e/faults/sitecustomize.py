@@ -1,4 +1,4 @@
-"""For PYTHONPATH of the laboratory: faults in the engine's scheduler, chosen by the environment variable LAB_FAULT."""
+"""For PYTHONPATH of an engine: a fault in it, chosen by the environment variable ENGINE_FAULT."""
 
 from __future__ import annotations
 
@@ -7,6 +7,18 @@ import importlib.util
 import os
 import sys
 from typing import Any
+
+
+def two_grammars(manager: Any) -> None:
+    """The engine ends with the first batch that has two requests with a schema in it. One at a time is well."""
+    whole = manager.grammar_bitmask
+
+    def grammar_bitmask(self: Any, requests: Any, ids: Any, *more: Any) -> Any:
+        if len(ids) > 1:
+            raise RuntimeError("two grammars in one batch")
+        return whole(self, requests, ids, *more)
+
+    manager.grammar_bitmask = grammar_bitmask
 
 
 def leaks(manager: Any) -> None:
@@ -34,6 +46,7 @@ def crashes(scheduler: Any) -> None:
 
 
 FAULTS = {
+    "two grammars": ("vllm.v1.structured_output", "StructuredOutputManager", two_grammars),
     "leak": ("vllm.v1.core.kv_cache_manager", "KVCacheManager", leaks),
     "crash": ("vllm.v1.core.sched.scheduler", "Scheduler", crashes),
 }
@@ -44,7 +57,7 @@ class Finder(importlib.abc.MetaPathFinder):
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
         """Its own spec, with the fault put in after it was run."""
-        module_name, class_name, spoil = FAULTS[os.environ["LAB_FAULT"]]
+        module_name, class_name, spoil = FAULTS[os.environ["ENGINE_FAULT"]]
         if fullname != module_name:
             return None
         sys.meta_path.remove(self)
@@ -60,5 +73,5 @@ class Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
-if os.environ.get("LAB_FAULT"):
+if os.environ.get("ENGINE_FAULT"):
     sys.meta_path.insert(0, Finder())
