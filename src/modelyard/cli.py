@@ -10,7 +10,7 @@ from modelyard import checkout, say
 
 #: Wrong arguments or a wrong configuration; nothing was asked.
 USAGE = 2
-COMMANDS = ("accept", "report", "tell")
+COMMANDS = ("accept", "report", "tell", "triage")
 
 
 def parser() -> argparse.ArgumentParser:
