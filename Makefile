@@ -30,6 +30,7 @@ test-all: check-test ## Run the tests with all further cases of them and all of 
 bench: $(VENV)/test ## Compare a preflight with Ansible's setup, eight instances with one, deploy and teardown with plain `vllm serve`
 	@PYTHONPATH=tests:tools $(VENV)/bin/python tools/bench_hosts.py
 	@PYTHONPATH=tests:collections $(VENV)/bin/python tools/bench_instances.py
+	@PYTHONPATH=tests:tools:collections:src $(VENV)/bin/python tools/bench_triage.py
 	@PYTHONPATH=tests $(VENV)/bin/python tools/bench.py
 
 bench-gateway: $(VENV)/test ## Compare the gateway with HAProxy, nginx, vllm-router and a plain proxy (10 minutes; ARGS="--quick": 2)
