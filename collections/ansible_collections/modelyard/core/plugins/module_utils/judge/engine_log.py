@@ -1,13 +1,15 @@
 """What an engine's log says: how far a start is, and which lines decide why it died. Pure functions over text.
 
-First form; the whole triage has its own place. Matched are the stable parts of the lines, from the sources of vLLM
-0.8 to 0.33 and from real logs of 0.32.
+Which line is a first error, a symptom or a prefix is known by the triage; here is only what is looked for while an engine starts
+or runs.
 """
 
 from __future__ import annotations
 
 import re
 from typing import List, NamedTuple, Optional, Pattern, Sequence, Tuple
+
+from ansible_collections.modelyard.core.plugins.module_utils.triage import kinds, lines
 
 
 class Phase(NamedTuple):
@@ -43,19 +45,11 @@ PHASES: Tuple[Phase, ...] = (
 PERCENT = re.compile(r"(?:checkpoint shards|Capturing CUDA graph[^:]*):\s+(\d+)%")
 KV_TOKENS = re.compile(r"KV cache size: ([\d,]+) tokens")
 
-#: vLLM's own prefixes: "(EngineCore pid=12) ERROR 11-29 17:00:00 [core.py:10] text".
-PREFIX = re.compile(r"^(?:\([^)]*pid=\d+\)\s*)?(?:(?:ERROR|WARNING|INFO|DEBUG)\s+\d\d-\d\d \d\d:\d\d:\d\d \[[^\]]*\]\s?)?")
 ERROR_LINE = re.compile(
     r"(?:^|\s)(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b(?::|$)"
     r"|^vllm serve: error: |error: argument |^/.*: (?:No such file or directory|cannot execute|Permission denied|Is a directory)"
     r"|^\s*(?:Value|Assertion) error, |^keeper: |died unexpectedly|Segmentation fault|^Killed$|: not found$|command not found"
     r"|cannot open shared object file"  # only a warning in the log, and the reason why kernels are missing later
-)
-#: Consequences: shown only when nothing better is there.
-SYMPTOM = re.compile(
-    r"Engine core initialization failed|EngineDeadError|EngineCore encountered (?:a fatal|an) |Failed core proc|died unexpectedly"
-    r"|See root cause above|Executor failed|SystemExit|KeyboardInterrupt|WorkerProc (?:initialization failed|hit an exception)"
-    r"|cancelled|CancelledError"
 )
 #: A running engine that logs one of these is not to be trusted further, whatever it answers.
 FATAL = re.compile(
@@ -85,8 +79,8 @@ def progress(text: str) -> Tuple[str, str]:
 
 
 def bare(line: str) -> str:
-    """A log line without vLLM's prefixes."""
-    return PREFIX.sub("", line).rstrip()
+    """A log line without what stands before its words."""
+    return lines.read(0, line).text
 
 
 def deciding_lines(text: str) -> List[str]:
@@ -95,11 +89,12 @@ def deciding_lines(text: str) -> List[str]:
     symptoms: List[str] = []
     for line in text.splitlines():
         content = bare(line)
-        if not ERROR_LINE.search(content):
+        known = kinds.first_error(content) and not content.startswith("raise ")
+        if not (known or ERROR_LINE.search(content)):
             continue
-        into = symptoms if SYMPTOM.search(content) else causes
-        if content.strip() not in into:
-            into.append(content.strip())
+        into = symptoms if kinds.symptom(content) and not known else causes
+        if content not in into:
+            into.append(content)
     if causes or symptoms:
         return (causes or symptoms)[:LINES_KEPT]
     return [line for line in text.splitlines() if line.strip()][-LINES_KEPT:]
@@ -110,12 +105,12 @@ def fatal_lines(text: str) -> List[str]:
 
     A first one that says only that something was fatal is followed by what its process told next as the reason.
     """
-    lines = text.splitlines()
-    numbers = [number for number, line in enumerate(lines) if FATAL.search(line)][:LINES_KEPT]
-    found = [bare(lines[number]) for number in numbers]
-    if found and SYMPTOM.search(found[0]):
-        first = lines[numbers[0]]
-        reason = _reason(first, lines[numbers[0] + 1 : numbers[0] + 1 + TRACEBACK_LINES])
+    rows = text.splitlines()
+    numbers = [number for number, line in enumerate(rows) if FATAL.search(line)][:LINES_KEPT]
+    found = [bare(rows[number]) for number in numbers]
+    if found and kinds.symptom(found[0]):
+        first = rows[numbers[0]]
+        reason = _reason(first, rows[numbers[0] + 1 : numbers[0] + 1 + TRACEBACK_LINES])
         found[0] += f" {reason}" if reason else ""
     return found
 
@@ -124,4 +119,4 @@ def _reason(first: str, after: Sequence[str]) -> str:
     """The first cause that the process of a line tells after it; empty when it has no name there, or tells none."""
     who = PROCESS.match(first)
     own = [bare(line).strip() for line in after if who and line.startswith(who.group(0))]
-    return next((line for line in own if ERROR_LINE.search(line) and not SYMPTOM.search(line)), "")
+    return next((line for line in own if ERROR_LINE.search(line) and not kinds.symptom(line)), "")

@@ -17,7 +17,7 @@ _GUESSES = re.compile(r"(?:Some )?common causes include.*|If (?:an )?out[- ]of[-
 #: What users have sent is no sign of anything.
 _PROMPT = re.compile(r"Received request \S+: ?prompt")
 #: Exceptions that only follow from another, or from an end that was asked for.
-_FOLLOWER = re.compile(
+FOLLOWER = re.compile(
     r"^(?:[\w.]+\.)?(?:KeyboardInterrupt|SystemExit|CancelledError|BrokenPipeError|ConnectionResetError|ConnectionRefusedError|EOFError"
     r"|ConnectionError|ClientConnector\w*|RemoteDisconnected|URLError|APIConnectionError|ChildProcessError|ProcessLookupError"
     r"|ExceptionGroup|\w*Warning|Empty|StopIteration|StopAsyncIteration|GeneratorExit|TimeoutError)\b"
@@ -166,7 +166,7 @@ class Reader:
         trace = self._traces.of(line)
         kind = frames.kind(trace, line.who) if trace.frames else None
         self._traces.close(line)
-        if _FOLLOWER.search(line.text) and not (kind and kind[0] == "rpc_timeout_method_unseen"):
+        if FOLLOWER.search(line.text) and not (kind and kind[0] == "rpc_timeout_method_unseen"):
             return
         if kind and kind[0] in ("grammar_compile_crash", "dtk_version_undetected") and not _oom_like(line):
             self._keep(self.first, Sign(kind[0], (*kind[1][: EVIDENCE_KEPT - 1], line), True))
