@@ -97,7 +97,14 @@ def choose(reader: Reader) -> Tuple[Sign | None, List[Sign]]:
     everything = [*reader.first.values(), *(sign for name, sign in reader.cut.items() if name not in reader.first)]
     if reader.unknown:
         everything.append(reader.unknown)
-    others = [sign for sign in everything if best is None or sign.cause != best.cause]
+    # The same line in the words of a weaker rule is not told twice.
+    taken = {line.number for line in best.lines} if best else set()
+    weaker = (*SYMPTOM_ORDER, *HARMLESS)
+    others = [
+        sign
+        for sign in everything
+        if best is None or (sign.cause != best.cause and not (sign.cause in weaker and sign.number in taken))
+    ]
     return best, sorted(others, key=lambda sign: sign.number)
 
 
