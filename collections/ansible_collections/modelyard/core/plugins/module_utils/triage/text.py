@@ -45,3 +45,36 @@ def _seen(answer: Mapping[str, Any]) -> str:
 def _short(line: str) -> str:
     line = line.strip()
     return line if len(line) <= WIDTH else f"{line[:WIDTH]} ..."
+
+
+def report(host: str, seen: Mapping[str, Any], starts: int) -> str:
+    """One service of a host, for people: its last starts, what is left of it, and the kernel's log."""
+    lines = [f"{host}: {seen['service']}", "=" * len(f"{host}: {seen['service']}")]
+    for instance in dict.fromkeys(start["instance"] for start in seen["starts"]):
+        own = [start for start in seen["starts"] if start["instance"] == instance]
+        for start in own[:starts]:
+            state = "runs" if start["running"] else "has ended"
+            lines += [
+                "",
+                f"Instance {instance}, {start['log']} ({state})",
+                words(start["answer"]),
+                f"A restart is {start['restart']}.",
+            ]
+        if own[starts:]:
+            older = ", ".join(dict.fromkeys(start["answer"]["cause"] for start in own[starts:]))
+            lines.append(f"{len(own) - starts} older starts: {older}")
+    if not seen["starts"]:
+        lines += ["", "No log of a start is here."]
+    lines += ["", _left(seen)]
+    if seen["kernel"]["cause"] != "nothing_found":
+        lines += ["", "The kernel's log by itself; look at the times of its lines:", words(seen["kernel"])]
+    lines += [f"Could not be looked at: {problem}" for problem in seen["problems"]]
+    return "\n".join(lines)
+
+
+def _left(seen: Mapping[str, Any]) -> str:
+    if not seen["left"]:
+        return "Nothing of an old start is alive." if seen["starts"] else "No process of this service is alive."
+    table = "\n".join(f"  {one['pid']} (parent {one['ppid']}, state {one['state']}) {one['comm']}" for one in seen["processes"])
+    stuck = f"\n{words(seen['now'])}" if seen["now"]["cause"] != "nothing_found" else ""
+    return f"Not clean: no instance runs, and these processes of it are alive. Use the guarded teardown:\n{table}{stuck}"
