@@ -26,9 +26,7 @@ WORDS = "error|exception|out of memory|died|timed out"
 def row(number: int) -> str:
     """A line of a busy server; its figures differ from line to line."""
     if number % 10:
-        return (
-            f'(APIServer pid=1) INFO:     10.0.0.{number % 251}:{number % 65000} "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
-        )
+        return f'(APIServer pid=1) INFO:     10.0.0.{number % 251}:{number % 65000} "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
     clock = f"{number // 3600 % 24:02d}:{number // 60 % 60:02d}:{number % 60:02d}"
     return (
         f"(APIServer pid=1) INFO 11-29 {clock} [loggers.py:123] Engine 000: Avg prompt throughput: {number % 977 / 10} tokens/s, "
