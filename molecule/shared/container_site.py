@@ -196,8 +196,11 @@ class ContainerSite(Site):
         self.sim("reset")
 
     @contextmanager
-    def process(self, argv: Sequence[str], user: str = "", holds: Sequence[str] = ()) -> Iterator[int]:
-        """A process in a session of its own, with the files in `holds` open. Its pid inside; it is ended afterwards."""
+    def process(self, argv: Sequence[str], user: str = "", holds: Sequence[str] = (), port: int = 0) -> Iterator[int]:
+        """A process in a session of its own, with the files in `holds` open, and once it listens where it has a port.
+
+        Its pid inside; it is ended afterwards.
+        """
         # The files are opened before there is a process, so that nobody needs to wait for them. Its parent is process 1.
         script = (
             'n=$1; shift; for f in "${@:1:n}"; do exec {fd}<>"$f"; done; shift "$n"; '
@@ -205,6 +208,8 @@ class ContainerSite(Site):
         )
         pid = int(self.must(["bash", "-c", script, "bash", str(len(holds)), *holds, *argv], user))
         try:
+            if port:
+                until(lambda: self.run(["ss", "-Hltn", f"sport = :{port}"]).stdout.strip() != "", 20, f"it listens on {port}")
             yield pid
         finally:
             self.run(["kill", "-9", str(pid)], user="root")

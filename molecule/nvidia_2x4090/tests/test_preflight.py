@@ -117,7 +117,7 @@ def test_a_process_that_hangs_on_a_wanted_card_is_told(site):
 def test_what_is_taken_already_is_found_all_at_once(site):
     site.must(["systemd-run", "--quiet", "--unit=qwen3-14b-32k", "sleep", "600"], user="root")
     try:
-        with site.process(["python3", "-c", LISTENS], user="llm") as pid:
+        with site.process(["python3", "-c", LISTENS], user="llm", port=8000) as pid:
             look = site.look()
     finally:
         site.must(["systemctl", "stop", "qwen3-14b-32k.service"], user="root")
@@ -221,7 +221,7 @@ def test_many_faults_at_once_come_together_and_the_worst_first(site):
     with (
         site.file("/etc/environment", "HTTPS_PROXY=http://127.0.0.1:9\n"),
         site.process(["sleep", "600"], user="llm", holds=[CARD0]),
-        site.process(["python3", "-c", LISTENS], user="llm"),
+        site.process(["python3", "-c", LISTENS], user="llm", port=8000),
     ):
         look = site.look()
     assert look.serious == ["PF-CARD-NEEDS-RESET", "PF-PORT-BUSY", "PF-PROXY-DEAD", "PF-STRANGER"]
