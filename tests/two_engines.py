@@ -37,10 +37,15 @@ def served_by(site: Site, requests: int = 4) -> list[str]:
     return [line["backend"] for line in fresh()]
 
 
+def answered(port: int) -> list[float]:
+    """[requests, tokens] that an engine has answered since its start, at its own /metrics."""
+    return [figure(port, f"vllm:{name}_total") for name in ("request_success", "generation_tokens")]
+
+
 def counted(site: Site) -> list[float]:
-    """[requests, tokens] that both engines have answered since their start, at their own /metrics."""
+    """The same of both engines."""
     base = int(site.services[0]["listen"]["base_port"])
-    return [sum(figure(base + i, f"vllm:{name}_total") for i in (0, 1)) for name in ("request_success", "generation_tokens")]
+    return [sum(both) for both in zip(answered(base), answered(base + 1), strict=True)]
 
 
 def told(site: Site, what: str) -> None:

@@ -17,11 +17,11 @@ from e2e_site import answers, diagnosed, figure, get, make_site, torn_down
 from footprint import API, CORE, KEEPER, TRACKER, WORKER, Instance, marked, nothing_left, port_open, strangers
 from harness import ROOT, Site, end, free_port, session_of, until
 from stream import held
-from two_engines import NAME, counted, entry, inventory, served_by, told
+from two_engines import NAME, answered, counted, entry, inventory, served_by, told
 from web import Web
 
 pytestmark = pytest.mark.e2e
-#: What users ask who keep an engine busy; six of them for its four slots.
+#: What users ask who keep an engine busy; five of them for its four slots.
 LONG: dict[str, Any] = {"model": "tiny", "max_tokens": 300, "ignore_eos": True}
 
 
@@ -110,27 +110,34 @@ def test_a_load_test_with_both_generators_shows_slots_and_agrees_with_itself(sit
     assert [site.leader(NAME, index) for index in (0, 1)] == engines
 
 
-def test_a_scheduled_acceptance_of_full_engines_is_busy_and_no_user_notices(site: Site, tmp_path: Path) -> None:
-    accept, base = Accept(site, tmp_path), int(site.services[0]["listen"]["base_port"])
+@pytest.mark.further
+def test_a_scheduled_acceptance_of_a_full_engine_is_busy_and_no_user_notices(site: Site, tmp_path: Path) -> None:
+    """One of the two: with both full, two cores are left with no time for anybody else."""
+    accept, port = Accept(site, tmp_path), int(site.services[0]["listen"]["base_port"])
     with Web(200) as web, inventory(site, "acceptance", busy_wait_s=2):
         accept.configure(tell=[{"kind": "webhook", "url": web.url}], busy_told_after_s=1)
-        before = counted(site)
-        with users(site, 0, **LONG) as first, users(site, 1, **LONG) as second:
-            until(lambda: all(figure(base + i, "vllm:num_requests_running") == 4 for i in (0, 1)), 60, "all slots are taken")
+        before = answered(port)
+        with users(site, 0, count=5, **LONG) as seen:
+            until(lambda: figure(port, "vllm:num_requests_running") == 4, 60, "all slots are taken")
             done = accept.run()
             assert done.returncode == 4, done.stdout + done.stderr
             assert web.heard == [], "that it is busy is no news"
             time.sleep(1)
             done = accept.run()
             assert done.returncode == 4, done.stdout + done.stderr
-        assert set(first + second) == {200}
-        answered = len(first + second)
-        assert [now - then for now, then in zip(counted(site), before, strict=True)] == [answered, answered * LONG["max_tokens"]]
+        assert set(seen) == {200}
+        assert [now - then for now, then in zip(answered(port), before, strict=True)] == [
+            len(seen),
+            len(seen) * LONG["max_tokens"],
+        ]
         (service,) = accept.latest["hosts"]["host-a"]["services"]
-        assert {(s["cause"], s["detail"].partition(" running")[0][-1]) for s in service["steps"] if s["verdict"] == "busy"} == {
-            ("loaded", "4")
+        busy = {
+            (s["instance"], s["cause"], s["detail"].partition(" running")[0][-1])
+            for s in service["steps"]
+            if s["verdict"] == "busy"
         }
-        assert [item["answer"] for _, message in web.heard for item in message["news"]] == ["busy", "busy"]
+        assert busy == {(0, "loaded", "4")}
+        assert [item["answer"] for _, message in web.heard for item in message["news"]] == ["busy"]
         assert accept.run().returncode == 0
         assert web.heard[1][1]["news"][0]["answer"] == "accepted"
 

@@ -12,7 +12,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan import models
 from e2e_site import get, make_site, runtime_python, torn_down
 from harness import ROOT, RUNTIMES, Site
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.further]
 NAME = "tiny-lora"
 PROMPT = "Count to ten:"
 #: Log probabilities of all tokens after PROMPT, by the merged model.

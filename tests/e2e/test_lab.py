@@ -43,7 +43,7 @@ def order(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
     settings = {"max_num_seqs": 8, "max_num_batched_tokens": 512, "block_size": 16}
     model = tmp_path_factory.mktemp("model")
     subprocess.run([str(python), str(ROOT / "roles/model/files/tiny_qwen3.py"), str(model)], check=True)
-    return {"model": str(model), "settings": settings, "requests": requests, "rounds": 18, "seconds": 60}
+    return {"model": str(model), "settings": settings, "requests": requests, "rounds": 36, "seconds": 60}
 
 
 def worked(python: Path, order: dict[str, Any], fault: str = "") -> dict[str, Any]:

@@ -7,7 +7,7 @@ import gc
 import random
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any
 
 import numpy
@@ -194,7 +194,12 @@ class Engine:
             cache_salt=None,
             data_parallel_rank=None,
         )
-        self.core.add_request(*self.core.preprocess_add_request(request))
+        taken, wave = self.core.preprocess_add_request(request)
+        # A grammar is compiled beside the engine's loop. When it is ready must not be chance, or no case would come again.
+        compiled = getattr(taken.structured_output_request, "_grammar", None)
+        if isinstance(compiled, Future):
+            wait([compiled])
+        self.core.add_request(taken, wave)
 
     def leave(self, name: str, within: bool) -> None:
         """The client of a request goes away: between two steps, or while a batch is computed."""
