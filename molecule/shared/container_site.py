@@ -204,12 +204,19 @@ class ContainerSite(Site):
         # The files are opened before there is a process, so that nobody needs to wait for them. Its parent is process 1.
         script = (
             'n=$1; shift; for f in "${@:1:n}"; do exec {fd}<>"$f"; done; shift "$n"; '
-            'setsid "$@" </dev/null >/dev/null 2>&1 & echo $!'
+            'said=$(mktemp); setsid "$@" </dev/null >"$said" 2>&1 & echo "$! $said"'
         )
-        pid = int(self.must(["bash", "-c", script, "bash", str(len(holds)), *holds, *argv], user))
+        shown, said = self.must(["bash", "-c", script, "bash", str(len(holds)), *holds, *argv], user).split()
+        pid = int(shown)
         try:
             if port:
-                until(lambda: self.run(["ss", "-Hltn", f"sport = :{port}"]).stdout.strip() != "", 20, f"it listens on {port}")
+                until(lambda: self._listens(port, pid, said), 20, f"it listens on {port}")
             yield pid
         finally:
             self.run(["kill", "-9", str(pid)], user="root")
+            self.run(["rm", "-f", said], user="root")
+
+    def _listens(self, port: int, pid: int, said: str) -> bool:
+        lives = self.run(["kill", "-0", str(pid)], user="root").returncode == 0
+        assert lives, f"it ended before it listened on {port}: {self.run(['cat', said], user='root').stdout}"
+        return self.run(["ss", "-Hltn", f"sport = :{port}"]).stdout.strip() != ""

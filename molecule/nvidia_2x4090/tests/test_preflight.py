@@ -17,7 +17,7 @@ HANGS = (
     "import ctypes, sys; held = open(sys.argv[1]); libc = ctypes.CDLL(None); libc.vfork(); [libc.pause() for _ in iter(int, 1)]"
 )
 NEVER_WAITS = "import os, time; os.fork() or os._exit(0); time.sleep(600)"
-LISTENS = "import socket, time; s = socket.socket(); s.bind(('127.0.0.1', 8000)); s.listen(); time.sleep(600)"
+LISTENS = "import socket, time; s = socket.create_server(('127.0.0.1', 8000)); time.sleep(600)"
 CARD0, CARD1 = "/sim/dev/nvidia0", "/sim/dev/nvidia1"
 HOME = "/root/modelyard"
 
