@@ -470,6 +470,10 @@ SOURCE = {"from": "huggingface"}
         ({"merge": {"base": "/a"}}, "model.merge", "a merge wants two folders"),
         ({"merge": {"base": "/a", "adapter": "b"}}, "model.merge.adapter", "is not an absolute path"),
         ({"source": {**SOURCE, "repo": "a/b"}, "recipe": "x.py"}, "model", "source and recipe are both set"),
+        ({"merge": {"base": f"{MODEL['path']}/", "adapter": "/b"}}, "model.merge.base", "would be written over"),
+        ({"merge": {"base": "/a", "adapter": MODEL["path"]}}, "model.merge.adapter", "would be written over"),
+        ({"source": {"from": "folder", "at": MODEL["path"]}}, "model.source.at", "would be written over"),
+        ({"source": {**SOURCE, "repo": "a/b"}, "path": "//"}, "model.path", "the root of the host's files"),
     ],
 )
 def test_where_a_model_comes_from_is_checked(model, place, words):
@@ -480,8 +484,26 @@ def test_where_a_model_comes_from_is_checked(model, place, words):
     assert "s3cret" not in str(result)
 
 
+def test_a_folder_is_made_in_one_way_alone():
+    def told(*models, **model):
+        service = {**TINY["modelyard_services"][0], "model": {**MODEL, **model}}
+        result = read({"show": False}, modelyard_models=list(models), modelyard_services=[service])
+        return [(item["where"], item["what"]) for item in result["findings"]] if result.get("failed") else []
+
+    hub = {"id": "Qwen/Qwen3", "path": MODEL["path"], "source": SOURCE}
+    assert told(hub) == []  # the service only names the folder
+    assert told(hub, id="tiny", source={**SOURCE, "repo": "Qwen/Qwen3"}) == []
+    assert told(hub, {**hub, "id": "Qwen/Qwen3-8B", "path": f"{MODEL['path']}/"}) == [
+        ("modelyard_models[Qwen/Qwen3-8B].path", f"modelyard_models[Qwen/Qwen3] makes {MODEL['path']}/ in another way")
+    ]
+    assert [where for where, _ in told(hub, recipe="x.py")] == ["modelyard_services[tiny-qwen3].model.path"]
+
+
 def test_a_model_beside_the_services_says_where_it_comes_from():
     entry = {"id": "BAAI/bge-m3", "path": "/srv/models/bge-m3"}
+    for listed in ("BAAI/bge-m3", ["BAAI/bge-m3"]):  # not read as "no models"
+        (told,) = read({"show": False}, modelyard_models=listed, **TINY)["findings"]
+        assert (told["where"], told["what"]) == ("modelyard_models", "it is not a list of models")
     result = read({"show": False}, modelyard_models=[entry, {"id": "x", "pat": "/y"}], **TINY)
     assert [(item["id"], item["where"]) for item in result["findings"]] == [
         ("IN-KEY-UNKNOWN", "modelyard_models[x].pat"),

@@ -59,7 +59,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         wanted, services, own = _validated(given, spec)
         findings += own
         models, own = _models(given.get(MODELS) or [], spec[MODELS]["options"])
-        findings += own
+        findings += own + meaning_models.clashes(models, services)
         keys = wanted["modelyard_api_keys"] if isinstance(wanted["modelyard_api_keys"], dict) else {}
         listed = given.get(SERVICES)
         names = [str(s.get("name")) for s in listed if isinstance(s, dict)] if isinstance(listed, list) else []
@@ -175,9 +175,10 @@ def _validated(given: dict[str, Any], spec: dict[str, Any]) -> tuple[dict[str, A
 
 
 def _models(listed: Any, spec: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
-    """Models beside the services with their defaults; the list itself is checked with the other site-wide values."""
+    """Models beside the services, with their defaults."""
     if not isinstance(listed, list) or not all(isinstance(item, dict) for item in listed):
-        return [], []
+        what, do = "it is not a list of models", "write each model as a list entry: - id: ..."
+        return [], [finding("IN-VALUE", MODELS, what, do)]
     models, findings = [], []
     for number, item in enumerate(listed):
         where = f"{MODELS}[{item.get('id', number)}]"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import urllib.parse
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from ansible_collections.modelyard.core.plugins.module_utils.plan import model_files
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
@@ -37,7 +38,46 @@ def findings(entry: Mapping[str, Any], where: str) -> List[Dict[str, str]]:
         what, do = "a merge wants two folders", "set both merge.base and merge.adapter"
         found.append(finding("IN-VALUE", f"{where}.merge", what, do))
     found += unusable_paths({"base": merge["base"], "adapter": merge["adapter"]}, f"{where}.merge.")
+    found += _into_itself(entry, where)
     return found + (_source(entry, source, f"{where}.source") if source["from"] else [])
+
+
+def clashes(models: Sequence[Mapping[str, Any]], services: Sequence[Mapping[str, Any]]) -> List[Dict[str, str]]:
+    """One folder that two entries would make in two ways: which of them had made it would be chance."""
+    named = [(f"modelyard_models[{entry['id']}]", entry) for entry in models]
+    named += [(f"modelyard_services[{service['name']}].model", service["model"]) for service in services]
+    first: Dict[str, Tuple[str, Any]] = {}
+    found = []
+    for where, entry in named:
+        source, merge, recipe = entry["source"], entry["merge"], entry.get("recipe", "")
+        if not (source["from"] or merge["adapter"] or recipe):
+            continue
+        way = ({**source, "repo": (source["repo"] or entry["id"]) if source["from"] in HUBS else ""}, merge, recipe)
+        before, other = first.setdefault(_plain(entry["path"]), (where, way))
+        if other != way:
+            what = f"{before} makes {entry['path']} in another way"
+            found.append(finding("IN-VALUE", f"{where}.path", what, "give each its own folder, or leave one of the two"))
+    return found
+
+
+def _plain(path: str) -> str:
+    return posixpath.normpath("/" + path.lstrip("/"))
+
+
+def _into_itself(entry: Mapping[str, Any], where: str) -> List[Dict[str, str]]:
+    """A folder that would be made from itself, and the root of the host."""
+    source, merge, path = entry["source"], entry["merge"], _plain(entry["path"])
+    found = []
+    if path == "/":
+        found.append(finding("IN-VALUE", f"{where}.path", "it is the root of the host's files", "name a folder of its own"))
+    here = {"merge.base": merge["base"], "merge.adapter": merge["adapter"]}
+    if source["from"] == "folder" and source["by"] == "host":
+        here["source.at"] = source["at"]
+    for key, other in here.items():
+        if other and _plain(other) == path:
+            what = f"{key} is the same folder as path, and would be written over"
+            found.append(finding("IN-VALUE", f"{where}.{key}", what, "name another folder as path"))
+    return found
 
 
 def _source(entry: Mapping[str, Any], source: Mapping[str, Any], where: str) -> List[Dict[str, str]]:
