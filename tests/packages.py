@@ -9,15 +9,17 @@ from pathlib import Path
 TORCH = "__version__ = '2.13.0+cpu'\n_C = None\nclass version: cuda = None; hip = None\n"
 
 
-def wheel(folder: Path, name: str, version: str, files: dict[str, str], requires: str = "") -> None:
-    """A small pure wheel."""
+def wheel(folder: Path, name: str, version: str, files: dict[str, str], requires: str = "", tag: str = "py3-none-any") -> Path:
+    """A small wheel, pure but for its tag; its path."""
     info = f"{name}-{version}.dist-info"
     content = {
         **files,
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n",
     }
     record = "".join(f"{path},,\n" for path in content) + f"{info}/RECORD,,\n"
-    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as made:
-        for path, text in {**content, f"{info}/RECORD": record}.items():
-            made.writestr(path, text)
+    path = folder / f"{name}-{version}-{tag}.whl"
+    with zipfile.ZipFile(path, "w") as made:
+        for place, text in {**content, f"{info}/RECORD": record}.items():
+            made.writestr(place, text)
+    return path

@@ -14,12 +14,16 @@ if [ $# = 0 ]; then
 fi
 for runtime in "$@"; do
   name="$runtimes/$runtime"
-  # The first Python of the runtime; the resolver sees to the later ones.
-  oldest=$(sed -n 's/^python: \["\([0-9.]*\)".*/\1/p' "$name.yml")
+  # The first Python of the runtime; the resolver sees to the later ones. Several runtimes can share a lock.
+  facts="$name.yml"
+  [ -f "$facts" ] || facts=$(grep -l "^lock: $runtime\$" "$runtimes"/*.yml | head -n 1)
+  oldest=$(sed -n 's/^python: \["\([0-9.]*\)".*/\1/p' "$facts")
+  # A package that comes as a vendor's file, while what it asks for is locked.
+  not_locked=$(sed -n 's/^# Not locked: //p' "$name.exclude" 2>/dev/null || true)
   override=""
   [ ! -f "$name.exclude" ] || override="--override=$name.exclude"
   # FIND_LINKS: a folder with the CPU build of torch, where PyTorch's index cannot be reached.
   compile --python-version "$oldest" "$name.in" ${override:+"$override"} ${FIND_LINKS:+--find-links "$FIND_LINKS"} -o "$name.txt.new"
-  grep -vE "sys_platform == '(never|win32|emscripten)'|^--" "$name.txt.new" > "$name.txt"
+  grep -vE "sys_platform == '(never|win32|emscripten)'|^--${not_locked:+|^$not_locked==}" "$name.txt.new" > "$name.txt"
   rm "$name.txt.new"
 done

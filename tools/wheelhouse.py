@@ -5,6 +5,8 @@ usage: make wheelhouse RUNTIME=vllm-cuda-0.33.0 PYTHON_MINOR=3.12 GLIBC=2.35 TO=
 The folder TO/RUNTIME-pyMINOR gets the wheels, the lock, SHA256SUMS, and last wheelhouse.json, which makes it count. What was
 downloaded before is not downloaded again, so one that was broken off is simply run again. pip is configured as usual on this
 machine (its index, its proxies, its certificate); nothing is resolved, and nothing is installed.
+
+Files that a vendor hands out (RUNTIME=vllm-dtk26.04-0.11.0) are taken from a folder: ARGS="--vendor /srv/hygon".
 """
 
 from __future__ import annotations
@@ -20,13 +22,14 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from ansible_collections.modelyard.core.plugins.module_utils.plan import tables, wheelhouse
-from ansible_collections.modelyard.core.plugins.module_utils.survey.wheelhouse import MANIFEST
+from ansible_collections.modelyard.core.plugins.module_utils.plan import tables, vendor, wheelhouse
+from ansible_collections.modelyard.core.plugins.module_utils.survey.wheelhouse import MANIFEST, loose, sha256
 from ansible_collections.modelyard.core.plugins.plugin_utils.wheels import Pin, Target, fits, least_glibc, missing, pins, problems
 
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
 #: More than what is downloaded: files are complete before they get their names.
 SPARE_MIB = 500
+HOW = '\nName their folder: ARGS="--vendor FOLDER"; another build of a package: --vendor-file FILE beside it'
 
 
 class Failed(Exception):
@@ -82,6 +85,28 @@ def _gather(known: tables.Runtime, target: Target, folder: Path, index: str, tor
     return wanted
 
 
+def _take(known: tables.Runtime, target: Target, folder: Path, source: Path | None) -> list[str]:
+    """Copy the vendor's files; their names. Failed with all that is wrong with them, before anything is downloaded."""
+    seen = loose(str(source) if source else "")
+    wrong = vendor.judge(known, target.python, "here", seen) if known.vendor else []
+    places = vendor.places(known, target.python, str(source), seen)
+    if not wrong:
+        wrong = [
+            {"where": entry["path"], "what": f"its SHA-256 is not {entry['sha256']}"}
+            for entry in places
+            if entry["sha256"] and sha256(Path(entry["path"])) != entry["sha256"]
+        ]
+    if wrong:
+        raise Failed("\n".join(f"{found['where'].removeprefix('here:')}: {found['what']}" for found in wrong) + HOW)
+    for entry in places:
+        there = folder / Path(entry["path"]).name
+        if not there.is_file() or sha256(there) != sha256(Path(entry["path"])):
+            part = there.with_suffix(".part")
+            shutil.copyfile(entry["path"], part)
+            part.replace(there)
+    return [Path(entry["path"]).name for entry in places]
+
+
 def _sums(folder: Path, names: Sequence[str]) -> dict[str, dict[str, object]]:
     files: dict[str, dict[str, object]] = {}
     for name in names:
@@ -90,7 +115,7 @@ def _sums(folder: Path, names: Sequence[str]) -> dict[str, dict[str, object]]:
     return files
 
 
-def make(known: tables.Runtime, target: Target, to: Path, index: str, torch_index: str) -> Path:
+def make(known: tables.Runtime, target: Target, to: Path, index: str, torch_index: str, source: Path | None = None) -> Path:
     """The whole folder; Failed with what is missing."""
     folder = to / wheelhouse.folder(known.name, target.python)
     folder.mkdir(parents=True, exist_ok=True)
@@ -98,12 +123,13 @@ def make(known: tables.Runtime, target: Target, to: Path, index: str, torch_inde
     free = shutil.disk_usage(folder).free >> 20
     if not _files(folder) and free < known.disk_mib // 2 + SPARE_MIB:
         raise Failed(f"{folder}: {free} MiB are free, and about {known.disk_mib // 2 + SPARE_MIB} are wanted")
+    taken = _take(known, target, folder, source)
     wanted = _gather(known, target, folder, index, torch_index)
     lacking = missing(wanted, _files(folder), target)
     if lacking:
         raise Failed(f"no wheel for this kind of machine: {', '.join(map(str, lacking))}")
     names = [name for name in _files(folder) if fits(name, target)]
-    needed = {name for pin in wanted for name in names if not missing([pin], [name], target)}
+    needed = {*taken, *(name for pin in wanted for name in names if not missing([pin], [name], target))}
     for name in sorted(set(_files(folder)) - needed):
         print(f"removed, the lock does not name it any more: {name}")
         (folder / name).unlink()
@@ -138,18 +164,26 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--machine", default=platform.machine(), help="as `uname -m` says it")
     parser.add_argument("--index-url", default="", help="default: pip's own")
     parser.add_argument("--torch-index-url", default="https://download.pytorch.org/whl/cpu", help="for PyTorch's CPU builds")
+    parser.add_argument("--vendor", type=Path, default=None, help="folder with the wheels that the vendor hands out as files")
+    parser.add_argument(
+        "--vendor-file",
+        action="append",
+        default=[],
+        help="name of a wheel instead of the runtime's own, as in modelyard_vendor_files",
+    )
     args = parser.parse_args(words)
-    known = tables.runtime(args.runtime)
+    known = vendor.chosen(tables.runtime(args.runtime), args.vendor_file)
     if known is None:
         print(f"There is no runtime {args.runtime}; there are {', '.join(tables.runtime_names())}", file=sys.stderr)
         return 2
     target = Target(args.python or known.pythons[0], args.glibc or known.glibc, args.machine)
     wrong = problems(target, known.pythons, known.machines)
+    wrong += [found["what"] for found in vendor.inventory(args.vendor_file)]
     if wrong:
         print("\n".join(wrong), file=sys.stderr)
         return 2
     try:
-        folder = make(known, target, args.to.expanduser(), args.index_url, args.torch_index_url)
+        folder = make(known, target, args.to.expanduser(), args.index_url, args.torch_index_url, args.vendor)
     except (Failed, OSError) as exc:
         print(f"make wheelhouse: {exc}", file=sys.stderr)
         return 1

@@ -58,6 +58,8 @@ def making(tmp_path: Path, wheels: Path, run: str = "a", lock: str = "") -> runt
         check="",
         metadata_shim={"name": "vllm", "version": "0.32.0+cpu"},
         left_out=["torchvision"],
+        vendor=[],
+        environment={},
         run=run,
     )
 

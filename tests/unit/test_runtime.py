@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import zipfile
 
 import pytest
-from ansible_collections.modelyard.core.plugins.module_utils.process import layout, runtime
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout, runtime, vendor_files
 
 
 def making(path, **changes):
@@ -24,6 +25,8 @@ def making(path, **changes):
         "check": "",
         "metadata_shim": {},
         "left_out": [],
+        "vendor": [],
+        "environment": {},
         "run": "run a",
     }
     return runtime.Making(**{**wish, **changes})
@@ -106,3 +109,51 @@ def test_the_metadata_package_is_a_wheel_that_holds_a_name_and_nothing_else(tmp_
         ]
         metadata = archive.read("vllm-0.32.0+cpu.dist-info/METADATA").decode()
     assert metadata == "Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n"
+
+
+def test_files_of_a_vendor_that_are_not_as_named_are_told_at_once_before_anything_is_made(tmp_path):
+    torch, triton = tmp_path / "torch-2.9.0-cp310-cp310-linux_x86_64.whl", tmp_path / "triton-3.3.0-cp310-cp310-linux_x86_64.whl"
+    torch.write_text("x")
+    files = [{"path": str(torch), "sha256": "0f" * 32}, {"path": str(triton), "sha256": ""}]
+    with pytest.raises(runtime.RuntimeFailed) as told:
+        making(tmp_path / "rt", vendor=files).do("begin")
+    assert f"{triton}: it cannot be read" in str(told.value)
+    own = hashlib.sha256(b"x").hexdigest()
+    assert f"{torch}: its SHA-256 is {own}, wanted {'0f' * 32}" in str(told.value)
+    assert not (tmp_path / "rt").exists()
+    files = [{"path": str(torch), "sha256": own}]
+    making(tmp_path / "rt", vendor=files).do("begin")
+    assert layout.read_json(tmp_path / "rt/making.json") == {"run": "run a", "vendor": {torch.name: own}}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said", "fits"),
+    [
+        ("any", "6.3.26093", True),
+        ("any", "", False),
+        ("", "", True),
+        ("", "12.8", False),
+        ("2.9.0", "2.9.0", True),
+        ("2.9.0", "2.9.0+das.opt1.dtk2604", True),
+        ("2.9.0", "2.9.1", False),
+        ("2.13.0+cpu", "2.13.0+cpu", True),
+        ("2.13.0+cpu", "2.13.0", False),
+        ("2.13.0+cpu", "2.13.0+cu130", False),
+    ],
+)
+def test_what_torch_says_is_held_against_what_is_expected(wanted, said, fits):
+    assert vendor_files.fits(said, wanted) == fits
+
+
+@pytest.mark.parametrize(
+    ("installed", "fits"),
+    [
+        ("0.11.0+das.opt1.dtk2604.torch290", True),
+        ("0.11.0+das.opt1.dtk2604.torch290.2605061705.gca9ce1", True),
+        ("0.11.0+das.opt1.dtk2604.torch2901", False),
+        ("0.11.0", False),
+        ("0.11.2", False),
+    ],
+)
+def test_a_vendors_package_is_the_version_of_its_file_or_that_with_a_stamp(installed, fits):
+    assert vendor_files.same(installed, "0.11.0+das.opt1.dtk2604.torch290") == fits

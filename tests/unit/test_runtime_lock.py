@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 
 import pytest
-from ansible_collections.modelyard.core.plugins.module_utils.plan import tables
+from ansible_collections.modelyard.core.plugins.module_utils.plan import tables, vendor
 from ansible_collections.modelyard.core.plugins.module_utils.plan.runtime_id import runtime_id
 from ansible_collections.modelyard.core.plugins.plugin_utils.wheels import Target, pins
 from packaging.requirements import Requirement
 
 NAMES = tables.runtime_names()
 #: What the engine's package is called, where a runtime is not called after it.
-PACKAGES = {"vllm-cuda": "vllm"}
+PACKAGES = {"vllm-cuda": "vllm", "vllm-dtk25.04.2": "vllm", "vllm-dtk26.04": "vllm"}
 PINNED = re.compile(r"[a-z0-9][a-z0-9._-]*(\[[a-z0-9,_-]+\])?==[0-9][A-Za-z0-9.+!]*( ; .+)?")
 
 
@@ -89,9 +89,12 @@ def test_a_lock_names_no_registry_and_no_file_of_somebodys_machine(name):
 def test_a_lock_holds_its_release_its_torch_packages_and_nothing_that_is_left_out(name):
     runtime = tables.runtime(name)
     locked = {line.split("==")[0]: line.split(" ;")[0].split("==")[1] for line in requirements(name)}
+    files = {wheel.name: wheel.version for wheel in vendor.wanted(runtime, runtime.pythons[0])}
+    assert not set(files) & set(locked)
+    locked.update({key: version if key == "vllm" else "" for key, version in files.items()})
     package, _, release = name.rpartition("-")
-    assert locked[PACKAGES.get(package, package)] == release
-    assert runtime.vllm_release == (release if runtime.variant else "")
+    assert locked[PACKAGES.get(package, package)].partition("+")[0] == release
+    assert runtime.vllm_release.partition("+")[0] == (release if runtime.variant else "")
     assert set(runtime.torch_packages) <= set(locked)
     assert set(runtime.left_out) & set(locked) == set()
     assert "torch" in locked
@@ -100,25 +103,31 @@ def test_a_lock_holds_its_release_its_torch_packages_and_nothing_that_is_left_ou
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_was_asked_for_is_what_was_locked(name):
-    asked = (tables.DATA / "runtimes" / f"{name}.in").read_text(encoding="utf-8")
-    wanted = {line.strip() for line in asked.splitlines() if line.strip() and not line.startswith("#")}
+    folder = tables.DATA / "runtimes"
+    lock = tables.read_yaml(folder / f"{name}.yml").get("lock", name)
+    asked = (folder / f"{lock}.in").read_text(encoding="utf-8")
+    wanted = {line.strip() for line in asked.splitlines() if "==" in line and not line.startswith("#")}
+    if tables.runtime(name).vendor:
+        wanted -= {"vllm==0.11.0"}  # what it asks for is locked; itself it is a file
     assert wanted <= set(requirements(name))
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if tables.runtime(name).variant])
 def test_a_runtimes_release_has_an_option_table(name):
     table = tables.vllm(tables.runtime(name).vllm_release)
-    assert table["release"] == tables.runtime(name).vllm_release
-    assert table["known"] is True
     known = tables.runtime(name)
-    local = {"cpu": "+cpu", "nvidia": ""}[known.variant]  # the default builds of the index are for CUDA and say nothing of it
-    assert tables.build(f"{table['release']}{local}").backend in ("", known.variant)
+    assert table["release"] == known.vllm_release
+    assert table["known"] is True
+    # The default builds of the index are for CUDA and say nothing of it; a vendor's file says it itself.
+    local = {"cpu": "+cpu", "nvidia": "", "hygon": "+" + known.vllm_release.partition("+")[2]}[known.variant]
+    assert tables.build(f"{known.vllm_release.partition('+')[0]}{local}").backend in ("", known.variant)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_runtime_says_which_build_of_torch_it_holds_and_its_lock_agrees(name):
     known = tables.runtime(name)
     pinned = {pin.name: pin.version for pin in pins(known.lock, Target(known.pythons[0], known.glibc, known.machines[0]))}
+    pinned.update({wheel.name: wheel.version for wheel in vendor.wanted(known, known.pythons[0])})
     assert known.expect["torch"].partition("+")[0] == pinned["torch"].partition("+")[0]
     cuda = [name.rpartition("-cu")[2] for name in pinned if name.startswith("nvidia-nccl-cu")]
     assert known.expect["cuda"].partition(".")[0] == "".join(cuda)

@@ -19,6 +19,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan import (
     meaning_models,
     only,
     tables,
+    vendor,
 )
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding, refusals
 from ansible_collections.modelyard.core.plugins.module_utils.survey import wheelhouse
@@ -27,7 +28,7 @@ from ansible_collections.modelyard.core.plugins.plugin_utils import control, pla
 PREFIX = "modelyard_"
 SERVICES, MODELS = "modelyard_services", "modelyard_models"
 #: Folders on the host.
-PATHS = ("modelyard_home", "modelyard_runtimes_dir", "modelyard_wheelhouse")
+PATHS = ("modelyard_home", "modelyard_runtimes_dir", "modelyard_wheelhouse", "modelyard_vendor_wheels")
 #: Set by the playbooks themselves.
 FACTS = ("modelyard_intent", "modelyard_hosts")
 #: Backends on which a card is a CPU core.
@@ -80,6 +81,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             runtimes=wanted["modelyard_runtimes"],
             wheelhouse=self._expanded(wanted["modelyard_wheelhouse"]),
             wheelhouse_from=_wheelhouse_here(wanted["modelyard_wheelhouse_from"]),
+            vendor_wheels=self._expanded(wanted["modelyard_vendor_wheels"]),
+            vendor_files=wanted["modelyard_vendor_files"],
             models=[{**entry, "recipe": ""} for entry in models],
             models_made="",
             restart=wanted["modelyard_restart"],
@@ -156,6 +159,7 @@ def _validated(given: dict[str, Any], spec: dict[str, Any]) -> tuple[dict[str, A
     if wanted["modelyard_wheelhouse_from"] and not wanted["modelyard_wheelhouse"]:
         what, do = "there is no folder on the hosts to copy to", "name it with modelyard_wheelhouse"
         findings.append(finding("IN-VALUE", "modelyard_wheelhouse_from", what, do))
+    findings += vendor.inventory(wanted["modelyard_vendor_files"])
     listed = given.get(SERVICES) or []
     if not isinstance(listed, list) or not all(isinstance(item, dict) for item in listed):
         findings.append(

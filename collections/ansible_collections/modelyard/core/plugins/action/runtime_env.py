@@ -7,7 +7,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.modelyard.core.plugins.module_utils.plan import tables
+from ansible_collections.modelyard.core.plugins.module_utils.plan import tables, vendor
 from ansible_collections.modelyard.core.plugins.plugin_utils import call, control
 from ansible_collections.modelyard.core.plugins.plugin_utils.plain import plain
 
@@ -21,14 +21,16 @@ PHASES = {
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
-    """`name` and `path` of an entry of the plan's runtimes; python, torch_index_url, index_url, find_links, wheelhouse."""
+    """`name`, `path`, `vendor` and `environment` of an entry of the plan's runtimes; vendor_files of the intent; python,
+    torch_index_url, index_url, find_links, wheelhouse.
+    """
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Make it if it is not there; unchanged when it is."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         args = plain(self._task.args)
         name = args.pop("name")
-        known = tables.runtime(name)
+        known = vendor.chosen(tables.runtime(name), args.pop("vendor_files"))
         assert known is not None, name
         args.update(
             lock=known.lock,

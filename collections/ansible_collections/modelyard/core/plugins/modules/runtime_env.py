@@ -26,6 +26,8 @@ options:
   metadata_shim: {description: Name and version of a metadata-only package to add., type: dict, default: {}}
   left_out: {description: Packages that are left out on purpose., type: list, elements: str, default: []}
   run: {description: Id of the run that makes it., type: str, required: true}
+  vendor: {description: "Files of a vendor to install: path, sha256 (or empty).", type: list, elements: dict, default: []}
+  environment: {description: What the vendor's packages need set to be imported., type: dict, default: {}}
 author: [Modelyard]
 """
 
@@ -65,6 +67,8 @@ def main() -> None:
             "metadata_shim": {"type": "dict", "default": {}},
             "left_out": {"type": "list", "elements": "str", "default": []},
             "run": {"type": "str", "required": True},
+            "vendor": {"type": "list", "elements": "dict", "default": []},
+            "environment": {"type": "dict", "default": {}},
         },
         supports_check_mode=True,
     )

@@ -24,6 +24,7 @@ options:
     default: false
   supervisors: {description: "Names of the sessions that are wanted, by kind of supervisor.", type: dict, default: {}}
   wheelhouse: {description: Folder of wheelhouses to look into., type: str, default: ""}
+  vendor_wheels: {description: Folder of a vendor's wheels to look into., type: str, default: ""}
   libraries: {description: Shared libraries that the wheels of runtimes load., type: list, elements: str, default: []}
   library_folders: {description: Folders that services search for them., type: list, elements: str, default: []}
   programs: {description: Programs to look for in the folders of the system., type: list, elements: str, default: []}
@@ -68,6 +69,7 @@ def main() -> None:
             "deployed": {"type": "bool", "default": False},
             "supervisors": {"type": "dict", "default": {}},
             "wheelhouse": {"type": "str", "default": ""},
+            "vendor_wheels": {"type": "str", "default": ""},
             "libraries": {"type": "list", "elements": "str", "default": []},
             "library_folders": {"type": "list", "elements": "str", "default": []},
             "programs": {"type": "list", "elements": "str", "default": []},
@@ -92,6 +94,7 @@ def main() -> None:
         supervisors=args["supervisors"],
         programs=args["programs"],
         wheelhouse=args["wheelhouse"],
+        vendor_wheels=args["vendor_wheels"],
         libraries=args["libraries"],
         library_folders=args["library_folders"],
     )

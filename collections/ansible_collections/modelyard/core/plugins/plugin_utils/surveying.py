@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
-from ansible_collections.modelyard.core.plugins.module_utils.plan import gateway, models, runtime, tables
+from ansible_collections.modelyard.core.plugins.module_utils.plan import gateway, models, runtime, tables, vendor
 from ansible_collections.modelyard.core.plugins.module_utils.plan.checkpoint import adapters
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
 from ansible_collections.modelyard.core.plugins.module_utils.plan.intent import instance_ports, session
@@ -25,11 +25,11 @@ def request(intent: Mapping[str, Any], more_services: Iterable[str] = ()) -> dic
     """Arguments of the module: what an intent wants to know about its host. `more_services`: names besides its own."""
     services = intent["services"]
     gateways = [gateway.name(s["name"]) for s in services if gateway.wanted(s)]
-    locks = {s["runtime"] or tables.backend(s["backend"])["runtime"] for s in services if not s["runtime_path"]} - {""}
+    locks = {name for s in services if not s["runtime_path"] for name in runtime.candidates(s)}
     locks |= set(intent["runtimes"])
     # Only the look itself can tell whether there is anything to merge.
     locks |= {models.merge_runtime()} if any(entry["merge"]["adapter"] for entry in models.wanted(intent)) else set()
-    known = {name: found for name in sorted(locks) if (found := tables.runtime(name))}
+    known = {name: found for name in sorted(locks) if (found := vendor.chosen(tables.runtime(name), intent["vendor_files"]))}
     split = {s["backend"] for s in services if s["topology"]["tensor_parallel_size"] > 1}
     backends = {name: _entry(entry, name in split, intent["tool_path"]) for name, entry in tables.accelerators().items()}
     return {
@@ -48,6 +48,7 @@ def request(intent: Mapping[str, Any], more_services: Iterable[str] = ()) -> dic
         "ports": sorted({port for service in services for port in [*instance_ports(service), *gateway.ports(service)]}),
         "programs": _programs(services),
         "wheelhouse": intent["wheelhouse"],
+        "vendor_wheels": intent["vendor_wheels"],
         "python": intent["python"],
         "sysroot": intent["sysroot"],
         "supervisors": _sessions(services),

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ansible_collections.modelyard.core.plugins.module_utils.plan import tables, wheelhouse
+from ansible_collections.modelyard.core.plugins.module_utils.plan import launch, runtime_lock, tables, vendor, wheelhouse
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
 from ansible_collections.modelyard.core.plugins.module_utils.plan.intent import nearest
 from ansible_collections.modelyard.core.plugins.module_utils.plan.runtime_id import runtime_id
 from ansible_collections.modelyard.core.plugins.module_utils.survey import dtk, libraries
 
 LOADER_PATH = "LD_LIBRARY_PATH"
-
-
-def _runtimes_for(backend: str, where: str) -> str:
-    """What an admin can set `runtime` to."""
-    names = _names(backend)
-    return f"set {where}.runtime to {' or '.join(names)}" if names else f"name an environment with {where}.runtime_path"
-
-
-def _names(backend: str) -> List[str]:
-    """Runtimes with vLLM that can be made for a backend."""
-    return [name for name in tables.runtime_names() if getattr(tables.runtime(name), "variant", "") == backend]
+#: Which names a survey has to look for.
+candidates = runtime_lock.candidates
 
 
 def choose(
@@ -36,8 +27,8 @@ def choose(
     `vllm_release` is what tables.vllm() takes; the release of an environment is the one that the survey found in it. `vllm_found`
     is that text as it was found, `vllm_table` the upstream release whose options hold; empty where there is none.
     """
-    known, findings = _lock(wanted, backend, where)
-    release_of_dtk = str((survey["stack"].get("dtk") or {}).get("version", ""))
+    release_of_dtk = _dtk(survey)
+    known, findings = runtime_lock.choose(wanted, intent["vendor_files"], release_of_dtk, where)
     own_path = dtk.filled(wanted["runtime_path"], release_of_dtk)
     path = own_path or (_path(known, intent, survey) if known else "")
     seen = survey["runtimes"].get(path) or {}
@@ -53,7 +44,7 @@ def choose(
     build = tables.build(release)
     return (
         {
-            **_entry(made_from, path, bool(seen.get("complete") or wanted["runtime_path"] or not known), survey),
+            **_entry(made_from, path, bool(seen.get("complete") or wanted["runtime_path"] or not known), intent, survey),
             "ours": not wanted["runtime_path"],
             "vllm_release": release,
             "vllm_found": found,
@@ -69,7 +60,7 @@ def further(
     """(runtimes that are wanted beside those of the services, findings)."""
     entries, findings = [], []
     for name in names:
-        known = tables.runtime(name)
+        known = vendor.chosen(tables.runtime(name), intent["vendor_files"])
         if known is None:
             what = f"there is no runtime {name}{nearest(name, tables.runtime_names())}"
             findings.append(
@@ -79,23 +70,36 @@ def further(
         path = _path(known, intent, survey)
         complete = bool((survey["runtimes"].get(path) or {}).get("complete"))
         findings += [] if complete else _makable(known, intent, survey)
-        entries.append(_entry(known, path, complete, survey))
+        entries.append(_entry(known, path, complete, intent, survey))
     return entries, findings
+
+
+def _dtk(survey: Mapping[str, Any]) -> str:
+    """The release of the DTK that programs of this host use; empty for none."""
+    return str((survey["stack"].get("dtk") or {}).get("version", ""))
 
 
 def _path(known: tables.Runtime, intent: Mapping[str, Any], survey: Mapping[str, Any]) -> str:
     return f"{intent['runtimes_dir']}/{runtime_id(known.name, known.digest, survey['python']['version'])}"
 
 
-def _entry(known: Optional[tables.Runtime], path: str, present: bool, survey: Mapping[str, Any]) -> Dict[str, Any]:
-    """What a plan says of a runtime, whoever wants it. `wheels`: name of the wheelhouse's folder for it."""
+def _entry(
+    known: Optional[tables.Runtime], path: str, present: bool, intent: Mapping[str, Any], survey: Mapping[str, Any]
+) -> Dict[str, Any]:
+    """What a plan says of a runtime, whoever wants it. `wheels`: name of the wheelhouse's folder for it. `vendor`: files."""
+    python = survey["python"]["short"]
+    folder = wheelhouse.folder(known.name, python) if known else ""
+    flat = f"{intent['wheelhouse']}/{folder}" if intent["wheelhouse"] else ""
+    loose = {} if flat else survey["vendor_wheels"]
     return {
         "name": known.name if known else "",
         "path": path,
         "present": present,
         "digest": known.digest if known else "",
         "disk_mib": known.disk_mib if known else 0,
-        "wheels": wheelhouse.folder(known.name, survey["python"]["short"]) if known else "",
+        "wheels": folder,
+        "vendor": vendor.places(known, python, flat or intent["vendor_wheels"], loose) if known else [],
+        "environment": launch.of_toolkit(known.variant, survey, path) if known else {},
     }
 
 
@@ -105,13 +109,25 @@ def _makable(known: tables.Runtime, intent: Mapping[str, Any], survey: Mapping[s
     if python["short"] not in known.pythons:
         what = f"it is Python {python['version']}; the runtime {known.name} exists for {', '.join(known.pythons)}"
         do = "set modelyard_python to a right one on this host"
-        return [finding("PF-PYTHON", f"{host['name']}:{python['path']}", what, do)]
+        found.append(finding("PF-PYTHON", f"{host['name']}:{python['path']}", what, do))
+        if not known.vendor:
+            return found
     if wheelhouse.older(host["glibc"], known.glibc):
         what = f"the wheels of {known.name} need glibc {known.glibc}, and this host has {host['glibc']}"
         do = f"use a runtime with older wheels ({_older_ones(known, host['glibc'])}), or a host with a newer distribution"
         found.append(finding("PF-GLIBC", host["name"], what, do))
+    if known.dtk and not _dtk(survey):
+        what = (
+            f"there is none, and the files that {known.name} is made of are built for DTK {known.dtk}: nothing imports without it"
+        )
+        do = "an admin installs it: modelyard_stack.dtk and playbooks/stack.yml (docs/stack.md)"
+        found.append(finding("PF-VENDOR-WHEELS", f"{host['name']}:/opt/dtk", what, do))
+    # With a wrong Python the vendor's files are named for a right one.
+    short = python["short"] if python["short"] in known.pythons else known.pythons[0]
     if intent["wheelhouse"]:
-        found += wheelhouse.judge(known._asdict() | {"digest": known.digest}, python["short"], host, _wheels(intent, survey))
+        found += wheelhouse.judge(known._asdict() | {"digest": known.digest}, short, host, _wheels(intent, survey))
+    elif known.vendor:
+        found += vendor.judge(known, short, host["name"], survey["vendor_wheels"])
     return found
 
 
@@ -154,30 +170,6 @@ def _is_of(made: Mapping[str, Any], offered: Optional[Mapping[str, Any]]) -> boo
     return offered is None or (not made["problem"] and made.get("digest") == offered.get("digest"))
 
 
-def _lock(
-    wanted: Mapping[str, Any], backend: Mapping[str, Any], where: str
-) -> Tuple[Optional[tables.Runtime], List[Dict[str, str]]]:
-    """The runtime by its lock; None where the backend has none."""
-    own = tables.runtime(backend["runtime"]) if backend["runtime"] else None
-    known = tables.runtime(wanted["runtime"]) if wanted["runtime"] else own
-    if wanted["runtime"] and known is None:
-        what = f"there is no runtime {wanted['runtime']}"
-        do = _runtimes_for(wanted["backend"], where)
-        return own, [finding("PL-RUNTIME-UNKNOWN", f"{where}.runtime", what, do)]
-    if known is not None and known.variant != wanted["backend"]:
-        kind = f"is for the backend {known.variant}, not for {wanted['backend']}" if known.variant else "holds no vLLM"
-        what = f"the runtime {known.name} {kind}"
-        return known, [finding("PL-RUNTIME-UNKNOWN", f"{where}.runtime", what, _runtimes_for(wanted["backend"], where))]
-    if known is None and not wanted["runtime_path"]:
-        what = f"no runtime is chosen for the backend {wanted['backend']}"
-        release = wanted.get("vllm_release") or backend["vllm_release"]
-        do = f"name a Python environment with vLLM {release} that is on the host with {where}.runtime_path"
-        made = _names(wanted["backend"])
-        do += f", or set {where}.runtime to {' or '.join(made)}" if made else ""
-        return None, [finding("PL-RUNTIME-NONE", f"{where}.runtime", what, do)]
-    return known, []
-
-
 def _state(
     wanted: Mapping[str, Any], backend: Mapping[str, Any], seen: Mapping[str, Any], place: str, where: str
 ) -> List[Dict[str, str]]:
@@ -211,8 +203,8 @@ def _release(
     pinned = str(wanted.get("vllm_release", ""))
     if not found:
         release = known.vllm_release if known and not wanted["runtime_path"] else pinned or backend["vllm_release"]
-        if pinned and pinned != release:
-            what = f"the runtime {known.name if known else ''} holds vLLM {release}; vllm_release of {wanted['name']} is {pinned}"
+        if known and not wanted["runtime_path"] and not runtime_lock.release_fits(known, pinned):
+            what = f"the runtime {known.name} holds vLLM {release}; vllm_release of {wanted['name']} is {pinned}"
             do = "leave vllm_release out, or name a runtime or an environment of that release"
             return release, [finding("PF-RUNTIME-RELEASE", f"{where}.vllm_release", what, do)]
         if tables.build(release) is None:

@@ -20,6 +20,8 @@ class Runtime(NamedTuple):
     `variant` is the backend whose services it serves; empty for one without vLLM, beside them. `glibc` is the least that its
     wheels ask for. `expect` is what the installed packages must say of themselves, `check` the import that proves it.
     `libraries` are those of the host that its wheels load and do not bring: {name: the packages that have it}.
+    `vendor`: file names of wheels that are on no index, with `{cp}` for the tag of the Python (plan/vendor.py).
+    `dtk`: the release of Hygon's DTK that they are built for.
     """
 
     name: str
@@ -36,12 +38,14 @@ class Runtime(NamedTuple):
     expect: Dict[str, str]
     check: str
     libraries: Dict[str, str]
+    vendor: Tuple[str, ...] = ()
+    dtk: str = ""
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the lock's requirement lines: comments don't make another runtime."""
+        """SHA-256 of the lock's requirement lines and the vendor's files: comments don't make another runtime."""
         lines = [x.strip() for x in self.lock.splitlines() if x.strip() and not x.lstrip().startswith("#")]
-        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+        return hashlib.sha256("\n".join([*lines, *self.vendor]).encode()).hexdigest()
 
 
 @functools.cache
@@ -54,20 +58,21 @@ def read_yaml(path: Path) -> Dict[str, Any]:
 
 
 def runtime_names() -> List[str]:
-    """Runtimes that have a lock file."""
-    return sorted(p.stem for p in (DATA / "runtimes").glob("*.txt"))
+    """Runtimes that can be made."""
+    return sorted(p.stem for p in (DATA / "runtimes").glob("*.yml"))
 
 
 @functools.cache
 def runtime(name: str) -> Optional[Runtime]:
-    """A runtime by the name of its lock file; None when there is none."""
-    lock = DATA / "runtimes" / f"{name}.txt"
-    if not lock.is_file():
+    """A runtime by its name; None when there is none. Its lock has the same name, or the one that its facts say."""
+    said = DATA / "runtimes" / f"{name}.yml"
+    if not said.is_file():
         return None
-    facts = read_yaml(lock.with_suffix(".yml"))
+    facts = read_yaml(said)
+    platform = facts.get("vendor_platform", "")
     return Runtime(
         name=name,
-        lock=lock.read_text(encoding="utf-8"),
+        lock=said.with_name(f"{facts.get('lock', name)}.txt").read_text(encoding="utf-8"),
         variant=facts["variant"],
         vllm_release=facts.get("vllm_release", ""),
         pythons=tuple(facts["python"]),
@@ -80,6 +85,8 @@ def runtime(name: str) -> Optional[Runtime]:
         expect=dict(facts["expect"]),
         check=facts.get("check", ""),
         libraries=dict(facts.get("libraries", {})),
+        vendor=tuple(f"{key}-{text}-{{cp}}-{{cp}}-{platform}.whl" for key, text in sorted(facts.get("vendor", {}).items())),
+        dtk=facts.get("dtk", ""),
     )
 
 

@@ -12,11 +12,12 @@ import subprocess
 import time
 import zipfile
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional
 
-from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc
+from ansible_collections.modelyard.core.plugins.module_utils.process import layout, proc, vendor_files
 from ansible_collections.modelyard.core.plugins.module_utils.survey import wheelhouse
 from ansible_collections.modelyard.core.plugins.module_utils.survey.runtimes import COMPLETE, FULL_CHECK, seal
+from ansible_collections.modelyard.core.plugins.module_utils.survey.runtimes import environment as import_environment
 
 NEXT_STEP = (
     "When an index cannot be reached from this host: set runtime_index_url and runtime_torch_index_url to mirrors, or "
@@ -28,10 +29,11 @@ MISSING = re.compile(r" requires .*which is not installed| has requirement .*but
 NAME = re.compile(r"[A-Za-z0-9._-]+")
 #: What the installed torch says of itself. The list of architectures is asked for without a card: torch's own call needs one.
 SAYS = """
-import json, torch
+import importlib.metadata, json, sys, torch
 arch = getattr(torch._C, "_cuda_getArchFlags", lambda: "")() if torch.version.cuda or torch.version.hip else ""
 built = {"torch": torch.__version__, "cuda": torch.version.cuda or "", "hip": torch.version.hip or ""}
-print(json.dumps({**built, "arch": (arch or "").split()}))
+versions = {name: importlib.metadata.version(name) for name in sys.argv[1:]}
+print(json.dumps({**built, "arch": (arch or "").split(), **({"versions": versions} if versions else {})}))
 """
 
 
@@ -56,6 +58,8 @@ class Making(NamedTuple):
     metadata_shim: Dict[str, str]
     left_out: List[str]
     run: str
+    vendor: List[Dict[str, str]]
+    environment: Dict[str, str]
 
     @property
     def folder(self) -> Path:
@@ -74,18 +78,25 @@ class Making(NamedTuple):
     # -- phases --------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Clear a half-made one and make the empty environment; with a wheelhouse, only after its wheels were proven whole."""
+        """Clear a half-made one and make the empty environment; only after wheels that come as files were proven whole."""
         self._refuse_damaged_wheels()
+        sums = self._vendor_sums()
         if self.folder.exists():
             self._refuse_what_is_not_half_made()
             shutil.rmtree(str(self.folder))
         self.folder.mkdir(parents=True)
         self.log.write_text("", encoding="utf-8")
-        layout.write_json(self.folder / MAKING, {"run": self.run})
+        layout.write_json(self.folder / MAKING, {"run": self.run, **({"vendor": sums} if sums else {})})
         self._run([self.python, "-m", "venv", str(self.folder)])
 
     def torch(self) -> None:
-        """Packages with a local version such as +cpu, from pip's own place if it has them, else from their index."""
+        """Packages with a local version such as +cpu, from pip's own place if it has them, else from their index.
+
+        Those of a vendor are files, and nobody is asked for them.
+        """
+        if self.vendor:
+            files = [entry["path"] for entry in self.vendor]
+            self._run([*self._pip(), "install", "--no-deps", "--no-index", *files], alone=True)
         wanted = [r for r in self.requirements() if _name(r) in self.torch_packages]
         if not wanted or self.wheelhouse:
             return
@@ -109,11 +120,13 @@ class Making(NamedTuple):
             self._run([*self._pip(), "install", "--no-deps", "--no-index", str(wheel)])
             wheel.unlink()
         self._refuse_if_incomplete()
-        self._run([str(self.folder / "bin" / "python"), "-c", self.check or FULL_CHECK])
+        self._run([str(self.folder / "bin" / "python"), "-c", self.check or FULL_CHECK], more=self._toolkit())
         says = self._refuse_what_is_not_expected()
+        own = layout.read_json(self.folder / MAKING) or {}
         frozen = subprocess.run([*self._pip(), "freeze"], capture_output=True, text=True, check=False).stdout.splitlines()
         made = {"digest": self.digest, "made_at": time.time(), "packages": sorted(frozen), "says": says, "seal": seal(self.path)}
-        layout.write_json(self.folder / COMPLETE, {**made, **self._kind()})
+        vendor = {"vendor": own["vendor"]} if own.get("vendor") else {}
+        layout.write_json(self.folder / COMPLETE, {**made, **vendor, **self._kind()})
         (self.folder / MAKING).unlink()
 
     # -- parts ---------------------------------------------------------------------------------------------------
@@ -132,9 +145,16 @@ class Making(NamedTuple):
             )
 
     def _refuse_if_incomplete(self) -> None:
-        """Every requirement of every package is there at a fitting version, but for what the lock leaves out on purpose."""
+        """Every requirement of every package is there at a fitting version, but for what the lock leaves out on purpose.
+
+        What a vendor's packages say they need is only written down: it was seen to be wrong in environments that serve.
+        """
         checked = subprocess.run([*self._pip(), "check"], capture_output=True, text=True, check=False).stdout.splitlines()
         missing = [line for line in checked if MISSING.search(line) and not any(f" {n}" in line for n in self.left_out)]
+        theirs = [line for line in missing if vendor_files.plain(line.split(" ")[0]) in vendor_files.versions(self.vendor)]
+        with self.log.open("a", encoding="utf-8") as log:
+            log.writelines(f"the vendor's own say, and it is not so: {line}\n" for line in theirs)
+        missing = [line for line in missing if line not in theirs]
         if missing:
             raise RuntimeFailed("\n".join([f"the lock of {self.folder.name} is not whole:", *missing]))
 
@@ -146,17 +166,36 @@ class Making(NamedTuple):
                 f"{', '.join(wrong[:5])}. Copy the folder again; nothing was changed."
             )
 
+    def _vendor_sums(self) -> Dict[str, str]:
+        """SHA-256 of the vendor's files by name; refused, all at once, where one is not there or another one than was named."""
+        found, wrong = vendor_files.sums(self.vendor)
+        if wrong:
+            raise RuntimeFailed("\n".join(["files of the vendor are not as they should be; nothing was changed:", *wrong]))
+        return found
+
+    def _toolkit(self) -> Dict[str, str]:
+        """With what the vendor's packages are imported; nothing for others."""
+        return import_environment(self.path, self.environment) if self.vendor else {}
+
     def _refuse_what_is_not_expected(self) -> Dict[str, object]:
         """What torch says of itself, which must be what the lock was made for: a CUDA build on a CPU host imports well."""
         program = str(self.folder / "bin" / "python")
+        named = vendor_files.versions(self.vendor)
         try:
-            done = subprocess.run([program, "-c", SAYS], capture_output=True, text=True, timeout=LIMIT_S, check=True, cwd="/")
+            done = subprocess.run(
+                [program, "-c", SAYS, *named],
+                capture_output=True,
+                text=True,
+                timeout=LIMIT_S,
+                check=True,
+                cwd="/",
+                env={**os.environ, **self._toolkit()},
+            )
             said = json.loads(done.stdout.strip().splitlines()[-1])
         except (OSError, subprocess.SubprocessError, ValueError, IndexError) as exc:
             raise RuntimeFailed(f"{program}: torch does not say which build it is: {exc}") from exc
-        differs = {key: text for key, text in self.expect.items() if said.get(key) != text}
-        if differs:
-            wrong = "; ".join(f"{key} is {said.get(key) or 'none'}, wanted {text or 'none'}" for key, text in differs.items())
+        wrong = "; ".join(vendor_files.differences(said, self.expect, named))
+        if wrong:
             raise RuntimeFailed(
                 f"{self.folder.name}: another build of torch was installed: {wrong}. An index or a folder of packages gave it: "
                 "name the right ones with runtime_torch_index_url, runtime_index_url or modelyard_wheelhouse."
@@ -203,10 +242,10 @@ class Making(NamedTuple):
     def _try(self, words: List[str]) -> bool:
         return subprocess.run(words, capture_output=True, timeout=LIMIT_S, check=False).returncode == 0
 
-    def _run(self, words: List[str], index: str = "") -> None:
+    def _run(self, words: List[str], index: str = "", alone: bool = False, more: Optional[Mapping[str, str]] = None) -> None:
         # An index's address may hold a password: it goes by environment, not into a process list, and not into the log.
-        environment = {**os.environ, **({"PIP_INDEX_URL": index} if index else {})}
-        if self.wheelhouse:  # nothing but its wheels, whatever pip is configured with on this host
+        environment = {**os.environ, **({"PIP_INDEX_URL": index} if index else {}), **(more or {})}
+        if self.wheelhouse or alone:  # nothing but its wheels, whatever pip is configured with on this host
             environment = {key: text for key, text in environment.items() if not key.startswith("PIP_")}
             environment["PIP_CONFIG_FILE"] = os.devnull
         with self.log.open("a", encoding="utf-8") as log:

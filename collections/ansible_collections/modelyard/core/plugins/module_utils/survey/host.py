@@ -64,6 +64,7 @@ class Request(NamedTuple):
     supervisors: Mapping[str, Sequence[str]] = {}
     programs: Sequence[str] = ()
     wheelhouse: str = ""
+    vendor_wheels: str = ""
     libraries: Sequence[str] = ()
     library_folders: Sequence[str] = ()
 
@@ -127,6 +128,7 @@ def look(request: Request) -> Dict[str, Any]:
     log = kernel_log.read(LOG_LIMIT_S, bool(accelerators), device_files.below(request.sysroot, kernel_log.KMSG))
     about_host = about(shm)
     rooms = disks.look(_places(request))
+    about_stack = stack.look(request.backends, accelerators, request.sysroot, {process.comm for process in table.values()})
     runtimes_disk = next(room for room in rooms if "runtimes" in room["purposes"])
     return {
         "host": about_host,
@@ -165,7 +167,7 @@ def look(request: Request) -> Dict[str, Any]:
         "programs": {name: shutil.which(name, path=PROGRAM_PATH) or "" for name in request.programs},
         "listeners": listening,
         "environment": {key: shell[key] for key in ("proxies", "visibility")},
-        "stack": stack.look(request.backends, accelerators, request.sysroot, {process.comm for process in table.values()}),
+        "stack": about_stack,
         "limits": limits.look(),
         "disks": rooms,
         "disk_path": runtimes_disk["place"],
@@ -181,8 +183,9 @@ def look(request: Request) -> Dict[str, Any]:
         "raw": raw,
         "baseline": layout.read_json(Path(request.home) / "cards.json") or {},
         "lock": layout.read_json(Path(request.home) / "lock"),
-        "runtimes": _runtimes(_filled(request), ours),
+        "runtimes": _runtimes(_filled(request), ours, (about_stack.get("dtk") or {}).get("environment", {})),
         "wheelhouse": wheelhouse.look(request.wheelhouse),
+        "vendor_wheels": wheelhouse.loose(request.vendor_wheels),
         "libraries": libraries.look(request.libraries, request.library_folders),
         "models": {path: models.model_listing(path) for path in request.models},
         "services": ours,
@@ -243,7 +246,10 @@ def _filled(request: Request) -> List[str]:
     return [dtk.filled(path, release) for path in request.runtimes]
 
 
-def _runtimes(paths: Sequence[str], ours: Mapping[str, Mapping[str, Any]]) -> Dict[str, Any]:
-    """A runtime that a service runs from works: it is not imported again, which would take seconds from the engine."""
+def _runtimes(paths: Sequence[str], ours: Mapping[str, Mapping[str, Any]], toolkit: Mapping[str, str]) -> Dict[str, Any]:
+    """A runtime that a service runs from works: it is not imported again, which would take seconds from the engine.
+
+    `toolkit`: what the env.sh of Hygon's DTK sets; without it the vendor's torch does not find its libraries.
+    """
     in_use = {i["launch"]["argv"][0] for seen in ours.values() for i in seen["instances"] if i["alive"]}
-    return {path: runtimes.runtime(path, full=f"{path}/bin/vllm" not in in_use) for path in paths}
+    return {path: runtimes.runtime(path, full=f"{path}/bin/vllm" not in in_use, toolkit=toolkit) for path in paths}

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any, Dict, Mapping, Optional
 
 from ansible_collections.modelyard.core.plugins.module_utils.process import layout
 from ansible_collections.modelyard.core.plugins.module_utils.survey import runtime_contents
@@ -86,7 +86,14 @@ def seal(path: str) -> str:
     return found.hexdigest()
 
 
-def runtime(path: str, full: bool) -> Dict[str, Any]:
+def environment(path: str, toolkit: Mapping[str, str]) -> Dict[str, str]:
+    """With what a runtime is imported to prove it, as an engine will find it. `toolkit`: of DTK's env.sh, or nothing."""
+    own = {"HOME": "/nonexistent", "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
+    folders = [f"{path}/bin", toolkit["PATH"], "/usr/bin", "/bin"] if toolkit.get("PATH") else ["/usr/bin", "/bin"]
+    return {**toolkit, **own, "PATH": ":".join(folders)}
+
+
+def runtime(path: str, full: bool, toolkit: Optional[Mapping[str, str]] = None) -> Dict[str, Any]:
     """Is there a whole runtime, and can it import vllm? `full` imports it (seconds), else its packages are looked up.
 
     One of ours that is as it was when it was made and proven is not imported again.
@@ -113,12 +120,7 @@ def runtime(path: str, full: bool) -> Dict[str, Any]:
             text=True,
             timeout=CHECK_LIMIT_S,
             check=False,
-            env={
-                "PATH": "/usr/bin:/bin",
-                "HOME": "/nonexistent",
-                "VLLM_NO_USAGE_STATS": "1",
-                "VLLM_LOGGING_LEVEL": "ERROR",
-            },
+            env=environment(path, toolkit or {}),
         )
     except (OSError, subprocess.SubprocessError) as exc:
         found["error"] = f"{program}: {exc}"

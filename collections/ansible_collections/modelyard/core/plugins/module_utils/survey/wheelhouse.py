@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import zipfile
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -14,6 +15,8 @@ from ansible_collections.modelyard.core.plugins.module_utils.process import layo
 
 MANIFEST = "wheelhouse.json"
 CHUNK = 1 << 20
+#: Folders of wheels as a vendor hands them out: so far down, and no more files than this.
+DEPTH, MANY = 3, 2000
 
 
 def look(path: str) -> Dict[str, Any]:
@@ -39,6 +42,32 @@ def look(path: str) -> Dict[str, Any]:
         problem = _words(differ) or (f"this user may not read {len(denied)} of its files: {denied[0]}" if denied else "")
         found["folders"][name] = {**made, "wheels": len(files), "problem": problem}
     return found
+
+
+def loose(path: str) -> Dict[str, Any]:
+    """Wheels that lie in a folder and a few below it: {path, problem, files: {place below the folder: what is wrong with it}}.
+
+    Of each only the end is read: an archive that was not copied whole has none.
+    """
+    found: Dict[str, Any] = {"path": path, "problem": "", "files": {}}
+    if not path:
+        return found
+    if not os.path.isdir(path):
+        return {**found, "problem": "there is no such folder that this user may look into"}
+    for folder, below, names in os.walk(path):
+        if os.path.relpath(folder, path).count(os.sep) >= DEPTH:
+            below.clear()
+        for name in names:
+            place = f"{folder}/{name}"
+            if name.endswith(".whl") and len(found["files"]) < MANY:
+                found["files"][os.path.relpath(place, path)] = _whole(place)
+    return found
+
+
+def _whole(place: str) -> str:
+    if not os.access(place, os.R_OK):
+        return "this user may not read it"
+    return "" if zipfile.is_zipfile(place) else "it is not whole: its end is missing"
 
 
 def damaged(folder: str) -> List[str]:
