@@ -21,5 +21,7 @@ def wheel(folder: Path, name: str, version: str, files: dict[str, str], requires
     path = folder / f"{name}-{version}-{tag}.whl"
     with zipfile.ZipFile(path, "w") as made:
         for place, text in {**content, f"{info}/RECORD": record}.items():
-            made.writestr(place, text)
+            member = zipfile.ZipInfo(place)
+            member.external_attr = (0o100755 if ".data/scripts/" in place else 0o100644) << 16  # pip keeps what may be executed
+            made.writestr(member, text)
     return path
