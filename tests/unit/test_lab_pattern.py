@@ -36,13 +36,23 @@ def test_plain_data_keeps_all_of_it_and_brings_it_into_order(wishes: list[Wish])
 
 @given(st.lists(WISHES, min_size=1, max_size=20), st.integers(1, 1000))
 def test_another_day_is_like_this_one_and_always_the_same(wishes: list[Wish], seed: int) -> None:
-    other = pattern.varied(wishes, seed)
-    assert other == pattern.varied(wishes, seed)
+    other = pattern.varied(wishes, seed, 1000)
+    assert other == pattern.varied(wishes, seed, 1000)
     assert pattern.wishes(pattern.plain(other)) == other, "it is a pattern itself"
     assert len(other) == len(wishes)
     assert [w.schema for w in sorted(other, key=lambda w: w.schema)] == sorted(w.schema for w in wishes)
     assert 0.75 <= sum(w.output for w in other) / sum(w.output for w in wishes) <= 1.3 or sum(w.output for w in wishes) < 20
-    assert pattern.varied(wishes, 0) == wishes
+    assert pattern.varied(wishes, 0, 1000) == wishes
+
+
+@given(st.lists(WISHES, min_size=1, max_size=20), st.integers(1, 1000), st.integers(0, 40))
+def test_no_day_brings_a_request_that_the_service_would_refuse(wishes: list[Wish], seed: int, room: int) -> None:
+    limit = pattern.longest(wishes) + room
+    other = pattern.varied(wishes, seed, limit)
+    assert pattern.longest(other) <= limit
+    assert pattern.wishes(pattern.plain(other)) == other, "it is a pattern itself"
+    assert sum(w.prompt for w in other) >= 0.75 * sum(w.prompt for w in wishes), "cut no shorter than chance makes them"
+    assert sum(w.output for w in other) >= 0.75 * sum(w.output for w in wishes) or sum(w.output for w in wishes) < 20
 
 
 @given(st.lists(WISHES, min_size=3, max_size=25), st.data())

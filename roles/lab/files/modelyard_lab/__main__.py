@@ -50,7 +50,9 @@ def main() -> int:
     else:
         ahead = order["settings"].get("async_scheduling")
         modes = [True, False] if ahead is None else [ahead]
-        limits = squeeze.Limits(order["rounds"], order["seconds"])
+        # Without a limit of its own the pattern's longest request is all that is known to fit the model.
+        tokens = order["settings"].get("max_model_len") or pattern.longest(requests)
+        limits = squeeze.Limits(order["rounds"], order["seconds"], tokens)
         result = squeeze.searched(config, requests, modes, limits, lambda words: tell(progress=words))
     scheduler = config.scheduler_config
     tell(

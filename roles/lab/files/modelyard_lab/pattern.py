@@ -66,8 +66,11 @@ def plain(pattern: list[Wish]) -> list[dict[str, Any]]:
     ]
 
 
-def varied(pattern: list[Wish], seed: int) -> list[Wish]:
-    """The pattern as another day brings it: each request somewhat earlier, later, longer or shorter. Seed 0 is the pattern."""
+def varied(pattern: list[Wish], seed: int, limit: int) -> list[Wish]:
+    """The pattern as another day brings it: each request somewhat earlier, later, longer or shorter. Seed 0 is the pattern.
+
+    None has more than `limit` tokens, as none of the pattern has: a service would refuse it.
+    """
     if seed == 0:
         return pattern
     chance = random.Random(seed)
@@ -77,7 +80,8 @@ def varied(pattern: list[Wish], seed: int) -> list[Wish]:
 
     other = []
     for wish in pattern:
-        prompt = max(1, round(about(wish.prompt)))
+        # A longer prompt leaves room for the answer that it had.
+        prompt = max(1, min(round(about(wish.prompt)), limit - wish.output))
         cancel = wish.cancel_after if wish.cancel_after is None else round(about(wish.cancel_after))
         other.append(
             replace(
@@ -85,7 +89,7 @@ def varied(pattern: list[Wish], seed: int) -> list[Wish]:
                 at_ms=max(0.0, wish.at_ms + chance.uniform(-30, 30)),
                 prompt=prompt,
                 shared=min(wish.shared, prompt),
-                output=max(1, round(about(wish.output))),
+                output=max(1, min(round(about(wish.output)), limit - prompt)),
                 cancel_after=cancel,
             )
         )

@@ -27,10 +27,14 @@ def least_blocks(tokens: int, size: int) -> int:
 
 
 class Limits(NamedTuple):
-    """How much is done: rounds of the pattern, each a little different from the others, and seconds for all of it."""
+    """How much is done: rounds of the pattern, each a little different from the others, and seconds for all of it.
+
+    `tokens`: no request may have more.
+    """
 
     rounds: int
     seconds: float
+    tokens: int
 
 
 def searched(config: Any, pattern: list[Wish], modes: list[bool], limits: Limits, tell: Callable[[str], None]) -> dict[str, Any]:
@@ -49,7 +53,7 @@ def searched(config: Any, pattern: list[Wish], modes: list[bool], limits: Limits
     done, asked = 0, pattern
     while seen.failure is None and done < limits.rounds and time.monotonic() - began < limits.seconds:
         setting = Setting(*settings[done % len(settings)], done // len(settings))
-        asked = varied(pattern, setting.seed)
+        asked = varied(pattern, setting.seed, limits.tokens)
         setting = setting._replace(blocks=max(setting.blocks, least_blocks(longest(asked), size)))
         seen = played(config, asked, setting)
         done += 1
