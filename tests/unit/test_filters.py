@@ -184,7 +184,16 @@ def test_a_host_is_asked_for_what_the_plan_needs_of_it():
     assert {places["tool_places"][0] for places in asked["backends"].values()} == {"/opt/vendor/bin"}
 
 
-@pytest.mark.parametrize("backend", ["nvidia", "hygon", "amd"])
+def test_of_the_vendors_runtimes_each_is_offered_and_the_toolkit_of_the_host_chooses():
+    asked = {}
+    made(worlds.intent(worlds.gpu_service(backend="hygon", runtime_path="")), worlds.survey(), asked)
+    assert {name: len(digest) for name, digest in asked["locks"].items()} == {
+        "vllm-dtk25.04.2-0.11.0": 64,
+        "vllm-dtk26.04-0.11.0": 64,
+    }
+
+
+@pytest.mark.parametrize("backend", ["nvidia", "amd"])
 def test_a_backend_for_which_no_runtime_is_made_has_no_lock(backend):
     asked = {}
     made(worlds.intent(worlds.gpu_service(backend=backend, runtime_path="")), worlds.survey(), asked)
