@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import zipfile
 
@@ -9,6 +10,7 @@ import pytest
 from ansible_collections.modelyard.core.plugins.module_utils.plan import planner, tables, vendor
 from ansible_collections.modelyard.core.plugins.module_utils.plan.runtime_id import runtime_id
 from ansible_collections.modelyard.core.plugins.module_utils.plan.stack import known as stack_known
+from ansible_collections.modelyard.core.plugins.module_utils.process import vendor_files
 from ansible_collections.modelyard.core.plugins.module_utils.survey import wheelhouse
 from unit import worlds
 
@@ -202,7 +204,7 @@ def test_the_files_of_a_runtime_are_of_its_dtk_and_known_to_the_stacks_table(nam
     assert set(known.pythons) <= set(entry["python"])
     assert {stack_known.dtk_of_wheel(wheel.version) for wheel in wheels.values()} == {stack_known.digits(known.dtk)}
     assert len(vendor.wanted(known, known.pythons[0])) == len(known.vendor)
-    assert not [line for line in known.lock.splitlines() if vendor.plain(line.partition("==")[0]) in wheels]
+    assert not [line for line in known.lock.splitlines() if vendor_files.plain(line.partition("==")[0]) in wheels]
 
 
 def test_a_folder_is_looked_into_with_its_folders(tmp_path):
@@ -214,5 +216,8 @@ def test_a_folder_is_looked_into_with_its_folders(tmp_path):
     (tmp_path / "README").touch()
     seen = wheelhouse.loose(str(tmp_path))
     assert seen["files"] == {f"a/b/{TORCH}": "", TRITON: "it is not whole: its end is missing"}
+    (tmp_path / TRITON).unlink()
+    os.mkfifo(tmp_path / TRITON)
+    assert wheelhouse.loose(str(tmp_path))["files"][TRITON] == "it is no file"
     assert wheelhouse.loose(str(tmp_path / "gone"))["problem"]
     assert wheelhouse.loose("") == {"path": "", "problem": "", "files": {}}

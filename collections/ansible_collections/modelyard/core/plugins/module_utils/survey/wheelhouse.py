@@ -65,8 +65,11 @@ def loose(path: str) -> Dict[str, Any]:
 
 
 def _whole(place: str) -> str:
+    """Empty for a whole archive. What is no plain file is not opened: a pipe of somebody's would never end."""
     if not os.access(place, os.R_OK):
         return "this user may not read it"
+    if not Path(place).is_file():
+        return "it is no file"
     return "" if zipfile.is_zipfile(place) else "it is not whole: its end is missing"
 
 
