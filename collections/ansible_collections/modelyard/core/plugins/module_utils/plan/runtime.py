@@ -11,8 +11,6 @@ from ansible_collections.modelyard.core.plugins.module_utils.plan.runtime_id imp
 from ansible_collections.modelyard.core.plugins.module_utils.survey import dtk, libraries
 
 LOADER_PATH = "LD_LIBRARY_PATH"
-#: Which names a survey has to look for.
-candidates = runtime_lock.candidates
 
 
 def choose(

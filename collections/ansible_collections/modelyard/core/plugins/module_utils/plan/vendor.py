@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 from ansible_collections.modelyard.core.plugins.module_utils.plan.findings import finding
 from ansible_collections.modelyard.core.plugins.module_utils.plan.stack import known as stack_known
 from ansible_collections.modelyard.core.plugins.module_utils.plan.tables import Runtime
+from ansible_collections.modelyard.core.plugins.module_utils.process.vendor_files import plain
 
 #: NAME-VERSION-PYTHON-ABI-PLATFORM.whl, as PEP 427 has it, and the SHA-256 as addresses of pip carry it.
 FILE = re.compile(
@@ -42,11 +43,6 @@ def read(text: str) -> Optional[Wheel]:
         found.group("python"),
         found.group("sha256") or "",
     )
-
-
-def plain(name: str) -> str:
-    """A package's name as packages are compared."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def inventory(files: Sequence[str]) -> List[Dict[str, str]]:
